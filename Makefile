@@ -1,0 +1,46 @@
+# Everything runs in .venv, made from requirements.lock on first use.
+RECIPE ?= demo
+SEED ?=
+RUN ?= runs/$(basename $(notdir $(RECIPE)))
+BIN := .venv/bin
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export OMP_WAIT_POLICY ?= passive
+
+.PHONY: help demo test check compile data base docs mlflow bench images clean
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(BIN)/.ready: requirements.lock pyproject.toml scripts/setup.sh
+	@echo "setting up .venv (once; a minute or two)"
+	@sh scripts/setup.sh
+	@touch $@
+
+demo: $(BIN)/.ready ## run the whole chain on this machine (RECIPE=demo SEED=0)
+	@posttrain run --recipe $(RECIPE) $(if $(SEED),--seed $(SEED)) --out $(RUN)
+
+test: $(BIN)/.ready ## run the tests
+	@python -m pytest -q
+
+check: $(BIN)/.ready ## ruff, mypy --strict, the taste test
+	@ruff check . && ruff format --check . && mypy && python -m pytest -q tests/test_taste.py
+
+compile: $(BIN)/.ready ## write the Kubeflow and Argo graphs into pipelines/compiled
+	@python -m pipelines.compile
+
+data: $(BIN)/.ready ## make the versioned data sets (dvc repro)
+	@dvc repro
+
+base: $(BIN)/.ready ## pretrain the embedded base model again (about half an hour)
+	@python -m posttrain.base.pretrain --out src/posttrain/base/tiny --seed 0
+
+docs: $(BIN)/.ready ## write the generated pages of docs/
+	@posttrain plugins > docs/plugins.md
+
+mlflow: $(BIN)/.ready ## open the MLflow pages on the local runs
+	@mlflow server --backend-store-uri sqlite:///runs/mlflow.db --host 127.0.0.1 --port 5000
+
+bench: $(BIN)/.ready ## run the benchmarks
+	@for file in benchmarks/*.py; do python $$file; done
+
+clean: ## remove runs and caches, keep .venv
+	@rm -rf runs .pytest_cache .mypy_cache .ruff_cache

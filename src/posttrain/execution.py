@@ -1,0 +1,301 @@
+"""Run one stage: verify its inputs, look in the store, run, seal, publish, record.
+
+The key of a run is the digest of stage, resolved config, inputs, code and packages. A
+finished key is never run again; a killed one finds its scratch under the same key.
+"""
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from posttrain import provenance
+from posttrain.artifacts import (
+    ANY,
+    CURVES,
+    MANIFEST,
+    ROWS,
+    Manifest,
+    content_files,
+    digest_of,
+    publish,
+    read_lines,
+    read_manifest,
+    verify,
+    write_json,
+)
+from posttrain.config import StageConfig
+from posttrain.errors import ConfigError, DataError, Fault, PosttrainError, TransientError
+from posttrain.journal import Journal
+from posttrain.stages import Stage
+
+RECORD = "record.json"
+UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST)
+
+
+@dataclass(frozen=True)
+class Request:
+    """One stage to run: where its inputs are and where its outputs shall appear."""
+
+    stage: Stage
+    task: str
+    config: StageConfig
+    inputs: Mapping[str, Path | Sequence[Path]]
+    outputs: Mapping[str, Path]
+    store: Path
+    run_folder: Path | None = None
+    force: bool = False
+    recipe: str = ""
+
+
+@dataclass(frozen=True)
+class Key:
+    """What decides whether a stage must run: the parts, and their digest."""
+
+    parts: Mapping[str, Any]
+    digest: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        text = json.dumps(self.parts, sort_keys=True)
+        object.__setattr__(self, "digest", hashlib.sha256(text.encode()).hexdigest()[:32])
+
+
+def execute(request: Request) -> dict[str, Any]:
+    """Run or restore a stage and return its record; raise a `PosttrainError` for the user."""
+    started = time.time()
+    for target in (*request.outputs.values(), request.store / "work"):
+        with mended_disk_at(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if not os.access(target.parent, os.W_OK):
+                raise PermissionError(errno.EACCES, "no permission to write", str(target.parent))
+    manifests = verify_inputs(request)
+    key = Key(
+        {
+            "stage": request.stage.name,
+            "config": request.config.model_dump(mode="json"),
+            "inputs": {port: [m.digest for m in found] for port, found in manifests.items()},
+            "code": provenance.code(request.stage.name),
+            "packages": provenance.packages(),
+        }
+    )
+    before = previous_record(request)
+    entry = request.store / key.digest
+    with locked(request.store / "locks" / key.digest), mended_disk_at(request.store):
+        stale = miss(request, entry)
+        cached = stale is None
+        reason = "unchanged: restored from the store" if cached else why(stale or "", before, key)
+        if not cached:
+            make(request, key, entry, manifests, started)
+        for port, target in request.outputs.items():
+            publish(entry / port, target)
+    record = json.loads((entry / RECORD).read_text(encoding="utf-8"))
+    record |= {
+        "task": request.task,
+        "recipe": request.recipe,
+        "cached": cached,
+        "reason": reason,
+        "started": started,
+        "ended": time.time(),
+        "key_parts": key.parts,
+        "outputs": {
+            port: {"path": str(target), "digest": read_manifest(target).digest}
+            for port, target in request.outputs.items()
+        },
+    }
+    if request.run_folder:
+        keep_record(request, record, entry)
+    return dict(record)
+
+
+def verify_inputs(request: Request) -> dict[str, list[Manifest]]:
+    """Verify every input folder; raise all faults at once."""
+    faults: list[Fault] = []
+    manifests: dict[str, list[Manifest]] = {}
+    for parameter in request.stage.inputs:
+        given = request.inputs.get(parameter.name, ())
+        for folder in [given] if isinstance(given, Path) else given:
+            try:
+                found = verify(folder, parameter.port)
+                manifests.setdefault(parameter.name, []).append(found)
+            except PosttrainError as error:
+                faults += error.faults
+    if faults:
+        raise DataError(*faults)
+    return manifests
+
+
+def miss(request: Request, entry: Path) -> str | None:
+    """Why the store cannot serve the key; None when it can."""
+    if request.force:
+        return "forced"
+    if not (entry / RECORD).is_file():
+        return "not in the store"
+    for parameter in request.stage.outputs:
+        try:
+            verify(entry / parameter.name, parameter.port)
+        except PosttrainError:
+            return "the stored outputs were damaged"
+    if request.stage.still_holds:
+        return request.stage.still_holds(
+            {p.name: entry / p.name for p in request.stage.outputs}, request.config
+        )
+    return None
+
+
+def make(
+    request: Request,
+    key: Key,
+    entry: Path,
+    manifests: Mapping[str, list[Manifest]],
+    started: float,
+) -> None:
+    """Run the stage in its work folder, seal its outputs and move them into the store."""
+    work = request.store / "work" / key.digest
+    outputs = {p.name: work / "outputs" / p.name for p in request.stage.outputs}
+    shutil.rmtree(work / "outputs", ignore_errors=True)
+    home = request.run_folder / "stages" / request.task if request.run_folder else work
+    resumed = (work / "scratch").is_dir()
+    if not resumed:
+        (home / CURVES).unlink(missing_ok=True)
+    journal = Journal(home, scratch=work / "scratch", label=request.task)
+    (work / "outputs").mkdir(parents=True, exist_ok=True)
+    report = request.stage.run(request.config, **request.inputs, **outputs, journal=journal)
+    seconds = time.time() - started
+    about = {
+        "stage": request.stage.name,
+        "task": request.task,
+        "key": key.digest,
+        "config": request.config.model_dump(mode="json"),
+        "seed": request.config.seed,
+        "inputs": {
+            port if len(found) == 1 else f"{port}[{i}]": m.digest
+            for port, found in manifests.items()
+            for i, m in enumerate(found)
+        },
+        "git": provenance.commit(),
+        "started": started,
+        "seconds": seconds,
+        "report": report.model_dump(mode="json"),
+    }
+    for parameter in request.stage.outputs:
+        kind = parameter.port.kind
+        if kind == ANY:
+            kind = next(iter(manifests.values()))[0].record
+        seal(outputs[parameter.name], kind, parameter.name, about, journal.curves)
+    write_json(work / "outputs" / RECORD, about)
+    shutil.rmtree(entry, ignore_errors=True)
+    (work / "outputs").rename(entry)
+    shutil.rmtree(work)
+
+
+def seal(folder: Path, kind: str, port: str, about: Mapping[str, Any], curves: Path) -> Manifest:
+    """Write the manifest of a finished folder, last and atomically."""
+    if not folder.is_dir():
+        raise RuntimeError(f"stage {about['stage']} did not write its output `{port}`")
+    files = content_files(folder)
+    rows = sum(1 for _ in read_lines(folder / ROWS)) if ROWS in files else None
+    if curves.is_file():
+        shutil.copyfile(curves, folder / CURVES)
+    manifest = Manifest(
+        record=kind, rows=rows, digest=digest_of(files), files=files, port=port, **about
+    )
+    write_json(folder / MANIFEST, manifest.model_dump(mode="json"))
+    return manifest
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold a lock file, so that two runs of one key do the work once."""
+    with mended_disk_at(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("w")
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def mended_disk_at(where: Path) -> Iterator[None]:
+    """Tell a full or read-only disk as what it is, not as a bug."""
+    try:
+        yield
+    except OSError as error:
+        place = str(error.filename or where)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise disk_full(place) from error
+        if error.errno in UNWRITABLE:
+            raise ConfigError(
+                Fault("cannot write", place, os.strerror(error.errno), "give a writable path")
+            ) from error
+        raise
+    except Exception as error:
+        # safetensors and torch report a full disk as an error class of their own.
+        if f"os error {errno.ENOSPC}" in str(error) or "No space left" in str(error):
+            raise disk_full(str(where)) from error
+        raise
+
+
+def disk_full(place: str) -> TransientError:
+    """A full disk: the work was sound, and its checkpoints stay for the next run."""
+    why_ = os.strerror(errno.ENOSPC)
+    return TransientError(Fault("disk full", place, why_, "free some room and run again"))
+
+
+def record_path(run_folder: Path, task: str) -> Path:
+    """Where a run keeps the record of a task."""
+    return run_folder / "stages" / f"{task}.json"
+
+
+def previous_record(request: Request) -> dict[str, Any] | None:
+    """The record that an earlier run of the task left in the run folder."""
+    if not request.run_folder:
+        return None
+    path = record_path(request.run_folder, request.task)
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, json.JSONDecodeError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def why(stale: str, before: Mapping[str, Any] | None, key: Key) -> str:
+    """Say what made a stage run: the parts of the key that changed since the last record."""
+    if stale != "not in the store":
+        return stale
+    if before is None:
+        return "first run"
+    old, new = before.get("key_parts", {}), key.parts
+    changes = [
+        f"{part} `{name}`"
+        for part in ("config", "inputs", "code", "packages")
+        for name in sorted({*old.get(part, {}), *new[part]})
+        if old.get(part, {}).get(name) != new[part].get(name)
+    ]
+    return "changed: " + ", ".join(changes) if changes else "the store no longer holds it"
+
+
+def keep_record(request: Request, record: Mapping[str, Any], entry: Path) -> None:
+    """Write the task's record and curves into the run folder."""
+    assert request.run_folder is not None
+    write_json(record_path(request.run_folder, request.task), record)
+    first = next((entry / p.name / CURVES for p in request.stage.outputs), None)
+    if first and first.is_file():
+        home = request.run_folder / "stages" / request.task
+        home.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(first, home / CURVES)
+    print(summary_line(record), file=sys.stderr, flush=True)
+
+
+def summary_line(record: Mapping[str, Any]) -> str:
+    """One line on what happened to a task."""
+    seconds = record["ended"] - record["started"]
+    return f"{record['task']}: {'cached' if record['cached'] else 'done'} in {seconds:.1f}s"

@@ -1,0 +1,87 @@
+"""Fixtures shared by the stage tests: a tiny real policy, a journal, and sealed folders."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("OMP_NUM_THREADS", "2")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import pytest
+
+from posttrain.artifacts import Manifest, content_files, digest_of, write_json
+from posttrain.journal import Journal
+
+EMBEDDED = Path(__file__).parents[1] / "src/posttrain/base/tiny"
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    """A journal whose curves and scratch lie in the test's folder."""
+    return Journal(tmp_path / "journal")
+
+
+@pytest.fixture(scope="session")
+def seal() -> Callable[[Path, str], Manifest]:
+    """Write the manifest of a folder, as the executor does after a stage."""
+
+    def write(folder: Path, record: str, *, task: str = "test", **about: object) -> Manifest:
+        files = content_files(folder)
+        fields: dict[str, object] = {
+            "stage": task,
+            "port": "out",
+            "key": "0" * 32,
+            "config": {},
+            "seed": 0,
+            "inputs": {},
+            "git": "unknown",
+            "started": 0.0,
+            "seconds": 0.0,
+            "report": {},
+        }
+        manifest = Manifest.model_validate(
+            fields
+            | about
+            | {"record": record, "task": task, "files": files, "digest": digest_of(files)}
+            | {
+                "rows": sum(1 for _ in (folder / "rows.jsonl").open())
+                if (folder / "rows.jsonl").is_file()
+                else None
+            }
+        )
+        write_json(folder / "manifest.json", manifest.model_dump(mode="json"))
+        return manifest
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def tiny_policy(tmp_path_factory: pytest.TempPathFactory, seal: Callable[..., Manifest]) -> Path:
+    """A random Qwen3 policy of about 50k parameters with the embedded tokenizer."""
+    import torch
+    from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
+
+    tokenizer = AutoTokenizer.from_pretrained(EMBEDDED)
+    config = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=16,
+        max_position_embeddings=512,
+        tie_word_embeddings=True,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=None,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Qwen3ForCausalLM(config).float()
+    folder = tmp_path_factory.mktemp("tiny") / "policy"
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    seal(folder, "policy", task="base")
+    return folder

@@ -1,0 +1,97 @@
+"""Tracking: what a run folder holds arrives in a real MLflow store, once, and is never lost."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from posttrain.artifacts import write_json
+from posttrain.journal import Journal
+from posttrain.tracking import Shipper, ship
+
+
+def write_run(folder: Path, *, steps: int = 3) -> None:
+    journal = Journal(folder / "stages" / "rl", scratch=folder / "scratch")
+    for step in range(steps):
+        journal.log(step, reward=0.1 * step)
+    now = time.time()
+    write_json(
+        folder / "stages" / "rl.json",
+        {
+            "task": "rl",
+            "stage": "rl",
+            "recipe": "demo",
+            "cached": False,
+            "reason": "first run",
+            "key": "k" * 32,
+            "git": "abc",
+            "seed": 3,
+            "seconds": 1.5,
+            "started": now - 2,
+            "ended": now,
+            "config": {"learning_rate": 1e-5, "loss": {"name": "clip", "clip_high": 0.28}},
+            "inputs": {"policy": "d" * 64},
+            "outputs": {"trained": {"path": "x", "digest": "e" * 64}},
+            "report": {"end_reward": 0.7, "name": "text", "curve": [1, 2]},
+        },
+    )
+
+
+def test_a_run_arrives_whole_and_once(tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    run = tmp_path / "run"
+    write_json(run / "launch.json", {"id": "1", "name": "demo", "started": time.time() - 10})
+    write_run(run)
+    assert ship(run, uri) == f"tracking: 1 tasks in {uri}"
+    ship(run, uri)
+
+    from mlflow import MlflowClient
+
+    client = MlflowClient(uri)
+    (experiment,) = [e for e in client.search_experiments() if e.name == "posttrain"]
+    runs = client.search_runs([experiment.experiment_id])
+    by_name = {r.info.run_name: r for r in runs}
+    assert set(by_name) == {"demo", "rl"}
+    nested = by_name["rl"]
+    assert nested.data.tags["mlflow.parentRunId"] == by_name["demo"].info.run_id
+    assert nested.data.params["loss/clip_high"] == "0.28"
+    assert nested.data.metrics["report/end_reward"] == 0.7
+    assert nested.data.tags["git.sha"] == "abc"
+    assert nested.data.tags["digest.trained"] == "e" * 64
+    assert [m.step for m in client.get_metric_history(nested.info.run_id, "reward")] == [0, 1, 2]
+    assert nested.inputs.dataset_inputs[0].dataset.digest == "d" * 36
+    assert {r.info.status for r in runs} == {"FINISHED"}
+
+
+def test_an_unreachable_server_loses_nothing(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    write_run(run)
+    told = ship(run, "http://127.0.0.1:9")
+    assert "cannot be reached" in told
+    assert f"posttrain track {run}" in told
+    assert ship(run, f"sqlite:///{tmp_path}/later.db").startswith("tracking: 1 tasks")
+
+
+def test_curves_of_a_running_task_are_sent_in_parts(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    write_run(run, steps=2)
+    record = run / "stages" / "rl.json"
+    held = record.read_text()
+    record.unlink()
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    assert Shipper(run, uri).sync() == 0
+    journal = Journal(run / "stages" / "rl", scratch=run / "scratch")
+    journal.log(2, reward=0.2)
+    record.write_text(held)
+    assert Shipper(run, uri).sync() == 1
+    state = json.loads((run / "mlflow.json").read_text())
+    assert state["tasks"]["rl"]["sent"] == 3
+
+
+@pytest.mark.parametrize("torn", ["", "{", "[]"])
+def test_a_torn_state_starts_again(tmp_path: Path, torn: str) -> None:
+    run = tmp_path / "run"
+    write_run(run)
+    (run / "mlflow.json").write_text(torn)
+    assert ship(run, f"sqlite:///{tmp_path}/mlflow.db").startswith("tracking: 1 tasks")
