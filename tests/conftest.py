@@ -10,7 +10,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import pytest
 
-from posttrain.artifacts import Manifest, content_files, digest_of, write_json
+from posttrain.artifacts import Manifest, content_files, digest_of, write_manifest
 from posttrain.journal import Journal
 
 EMBEDDED = Path(__file__).parents[1] / "src/posttrain/base/tiny"
@@ -50,7 +50,7 @@ def seal() -> Callable[[Path, str], Manifest]:
                 else None
             }
         )
-        write_json(folder / "manifest.json", manifest.model_dump(mode="json"))
+        write_manifest(folder, manifest)
         return manifest
 
     return write

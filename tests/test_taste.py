@@ -64,7 +64,10 @@ def test_a_component_is_thin(path: Path) -> None:
 @pytest.mark.parametrize("path", CODE, ids=name)
 def test_nothing_unsafe_or_unfinished(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    unsafe = r"trust_remote_code\s*=\s*True|weights_only\s*=\s*False|pickle\.load|torch\.load\(|verify\s*=\s*False|shell\s*=\s*True"
+    unsafe = (
+        r"trust_remote_code\s*=\s*True|weights_only\s*=\s*False|pickle\.load|torch\.load\("
+        r"|verify\s*=\s*False|shell\s*=\s*True"
+    )
     assert not re.search(unsafe, text)
     assert not re.search(r"\b(TODO|FIXME|XXX)\b|NotImplementedError", text)
 

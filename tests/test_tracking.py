@@ -33,7 +33,7 @@ def write_run(folder: Path, *, steps: int = 3) -> None:
             "config": {"learning_rate": 1e-5, "loss": {"name": "clip", "clip_high": 0.28}},
             "inputs": {"policy": "d" * 64},
             "outputs": {"trained": {"path": "x", "digest": "e" * 64}},
-            "report": {"end_reward": 0.7, "name": "text", "curve": [1, 2]},
+            "report": {"end_reward": 0.7, "kept+": 1, "name": "text", "curve": [1, 2]},
         },
     )
 
@@ -57,6 +57,7 @@ def test_a_run_arrives_whole_and_once(tmp_path: Path) -> None:
     assert nested.data.tags["mlflow.parentRunId"] == by_name["demo"].info.run_id
     assert nested.data.params["loss/clip_high"] == "0.28"
     assert nested.data.metrics["report/end_reward"] == 0.7
+    assert nested.data.metrics["report/kept_"] == 1
     assert nested.data.tags["git.sha"] == "abc"
     assert nested.data.tags["digest.trained"] == "e" * 64
     assert [m.step for m in client.get_metric_history(nested.info.run_id, "reward")] == [0, 1, 2]
@@ -87,6 +88,17 @@ def test_curves_of_a_running_task_are_sent_in_parts(tmp_path: Path) -> None:
     assert Shipper(run, uri).sync() == 1
     state = json.loads((run / "mlflow.json").read_text())
     assert state["tasks"]["rl"]["sent"] == 3
+
+
+def test_a_deleted_database_gets_everything_again(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    write_run(run)
+    first = tmp_path / "mlflow.db"
+    ship(run, f"sqlite:///{first}")
+    state = json.loads((run / "mlflow.json").read_text())
+    other = f"sqlite:///{tmp_path}/other.db"
+    (run / "mlflow.json").write_text(json.dumps(state | {"uri": other}))
+    assert ship(run, other) == f"tracking: 1 tasks in {other}"
 
 
 @pytest.mark.parametrize("torn", ["", "{", "[]"])

@@ -20,7 +20,12 @@ from posttrain.errors import DataError, Fault
 from posttrain.records import Record
 
 MANIFEST = "manifest.json"
+ORIGIN = "origin.json"
 CURVES = "curves.jsonl"
+ABOUT = (MANIFEST, ORIGIN, CURVES)
+"""Files about the content. The manifest is the same for the same work; origin and curves hold
+what differs from run to run (times, commit, key), and DVC ignores them."""
+
 ROWS = "rows.jsonl"
 MAX_ROW_BYTES = 8 * 2**20
 
@@ -59,7 +64,8 @@ def Out(record: type[Record] | str) -> Port:  # noqa: N802 - reads as a marker i
 class Manifest(BaseModel):
     """What stands in an artifact folder and how it came to be.
 
-    `digest` covers every file but the manifest and the curves (which hold times).
+    `digest` covers the content, not the files about it. The last four fields stand in
+    `origin.json`; a folder that came through DVC is without them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -72,14 +78,17 @@ class Manifest(BaseModel):
     stage: str
     task: str
     port: str
-    key: str
     config: dict[str, Any]
     seed: int
     inputs: dict[str, str]
-    git: str
-    started: float
-    seconds: float
     report: dict[str, Any]
+    key: str = ""
+    git: str = "unknown"
+    started: float = 0.0
+    seconds: float = 0.0
+
+
+ORIGIN_FIELDS = {"key", "git", "started", "seconds"}
 
 
 def file_digest(path: Path) -> str:
@@ -94,7 +103,7 @@ def content_files(folder: Path) -> dict[str, str]:
     return {
         path.relative_to(folder).as_posix(): file_digest(path)
         for path in files
-        if path.parent != folder or path.name not in (MANIFEST, CURVES)
+        if path.parent != folder or path.name not in ABOUT
     }
 
 
@@ -184,17 +193,26 @@ def read_manifest(folder: Path) -> Manifest:
             )
         )
     try:
-        return Manifest.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        finding = error.errors()[0]
+        origin = folder / ORIGIN
+        about = json.loads(path.read_bytes()) | json.loads(
+            origin.read_bytes() if origin.is_file() else b"{}"
+        )
+        return Manifest.model_validate(about)
+    except (ValueError, TypeError) as error:
         raise DataError(
             Fault(
                 "unreadable manifest",
                 str(path),
-                f"`{'.'.join(map(str, finding['loc']))}`: {finding['msg']}",
+                str(error).split("\n")[0],
                 "run the stage that makes the artifact again",
             )
         ) from None
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write the files about a finished folder; the manifest last, for it means complete."""
+    write_json(folder / ORIGIN, manifest.model_dump(mode="json", include=ORIGIN_FIELDS))
+    write_json(folder / MANIFEST, manifest.model_dump(mode="json", exclude=ORIGIN_FIELDS))
 
 
 def verify(folder: Path, port: Port) -> Manifest:

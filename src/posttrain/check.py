@@ -65,13 +65,10 @@ def problems(
 
 
 def model_faults(model: str, memory_gib: float | None) -> Iterator[Fault]:
-    """A local base model: chat template round trip and memory against the pool."""
+    """Memory of training a local base model against the pool."""
     folder = Path(__file__).parent / "base/tiny" if model == "embedded" else Path(model)
     if not folder.is_dir():
         return
-    from posttrain.policies import template_faults
-
-    yield from template_faults(folder)
     weights = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
     needed = weights / 4 * BYTES_PER_PARAMETER / 2**30
     pool = memory_gib if memory_gib is not None else available_memory() / 2**30

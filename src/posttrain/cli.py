@@ -241,7 +241,7 @@ def run_stage(argv: Sequence[str]) -> int:
     flags = {
         name.removeprefix("option_"): value
         for name, value in vars(arguments).items()
-        if name.startswith("option_")
+        if name.startswith("option_") and value != ""
     }
     layers = layers_of(arguments.recipe, arguments.overrides)
     config = resolve(stage.config, stage.name, arguments.task, layers, flags)
@@ -277,3 +277,7 @@ def tracked(request: Request, tracking: str) -> dict[str, Any]:
         record = execute(request)
     print(ship(request.run_folder, tracking_uri(), parent=parent), file=sys.stderr)
     return record
+
+
+if __name__ == "__main__":
+    entry()

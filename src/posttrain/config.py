@@ -152,11 +152,11 @@ def resolve(
                 merged[key], origin[key] = value, f"{layer.where}:{section}.{key}"
     for key, value in flags.items():
         merged[key], origin[key] = value, f"--{key.replace('_', '-')}"
+    faults = list(plugin_faults(config, merged, origin))
     try:
         resolved = config.model_validate(merged)
     except ValidationError as error:
-        raise ConfigError(*_located(error, origin, stage, config)) from None
-    faults = list(plugin_faults(resolved, origin))
+        raise ConfigError(*_located(error, origin, stage, config), *faults) from None
     if faults:
         raise ConfigError(*faults)
     return resolved
@@ -170,17 +170,20 @@ def _located(
         yield Fault(fault.what, origin.get(key, fault.where), fault.why, fault.mend)
 
 
-def plugin_faults(config: StageConfig, origin: Mapping[str, str]) -> Iterator[Fault]:
-    """Every plug-in named in a config that cannot be built as written."""
-    for name, field in type(config).model_fields.items():
+def plugin_faults(
+    config: type[StageConfig], merged: Mapping[str, Any], origin: Mapping[str, str]
+) -> Iterator[Fault]:
+    """Every plug-in named in the merged options that cannot be built as written."""
+    for name, field in config.model_fields.items():
         family = family_of(field)
-        if family is None:
+        if family is None or name not in merged:
             continue
-        value = getattr(config, name)
-        for plugin in value if isinstance(value, list | tuple) else [value]:
+        value = merged[name]
+        for given in value if isinstance(value, list) else [value]:
             try:
-                if isinstance(plugin, Plugin):
-                    build(family.members(), plugin, origin.get(name, name))
+                build(family.members(), Plugin.model_validate(given), origin[name])
+            except ValidationError:
+                continue  # not a plug-in's form at all: the config's own validation tells
             except PosttrainError as error:
                 yield from error.faults
 
@@ -202,9 +205,12 @@ def threads() -> int:
 
 
 def flag_value(text: str) -> Any:
-    """Parse a flag's text as YAML, so that `--loss '{name: clip}'` and `--seed 3` are typed."""
+    """Parse a flag's text as YAML, so that `--loss '{name: clip}'` and `--seed 3` are typed.
+
+    An empty text stays one and leaves the option to the recipe: so a workflow engine gives it.
+    """
     try:
-        return yaml.safe_load(text)
+        return yaml.safe_load(text) if text else ""
     except yaml.YAMLError:
         return text
 

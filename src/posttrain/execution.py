@@ -22,7 +22,6 @@ from posttrain import provenance
 from posttrain.artifacts import (
     ANY,
     CURVES,
-    MANIFEST,
     ROWS,
     Manifest,
     content_files,
@@ -32,6 +31,7 @@ from posttrain.artifacts import (
     read_manifest,
     verify,
     write_json,
+    write_manifest,
 )
 from posttrain.config import StageConfig
 from posttrain.errors import ConfigError, DataError, Fault, PosttrainError, TransientError
@@ -208,7 +208,7 @@ def seal(folder: Path, kind: str, port: str, about: Mapping[str, Any], curves: P
     manifest = Manifest(
         record=kind, rows=rows, digest=digest_of(files), files=files, port=port, **about
     )
-    write_json(folder / MANIFEST, manifest.model_dump(mode="json"))
+    write_manifest(folder, manifest)
     return manifest
 
 

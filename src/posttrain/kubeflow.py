@@ -8,6 +8,7 @@ import json
 import math
 import os
 import select
+import shutil
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,8 +49,8 @@ def command(
     argv = [stage, "--task", task, "--recipe", recipe, "--seed", str(seed)]
     argv += ["--overrides", overrides]
     for name, value in given.items():
-        several = value if isinstance(value, list | tuple) else [value]
-        values = [v if isinstance(v, str) else v.path for v in several if v]
+        several: Sequence[Any] = value if isinstance(value, list | tuple) else [value]
+        values = [v if isinstance(v, str) else str(v.path) for v in several if v]
         argv += [f"--{name.replace('_', '-')}", *values] if values else []
     return argv
 
@@ -68,8 +69,8 @@ def run_component(
 
     Exits with the stage's own code when it fails (2 configuration, 3 data, 75 transient).
     """
-    run = {"task": task, "recipe": recipe, "overrides": overrides}
-    argv = [*command(stage, **run, seed=int(seed), **given), "--metrics", metrics.path]
+    argv = command(stage, task=task, recipe=recipe, seed=int(seed), overrides=overrides, **given)
+    argv += ["--metrics", metrics.path]
     code = run_logged(task, argv) if "POSTTRAIN_LOGS" in os.environ else main(argv + shared_run())
     if code:
         raise SystemExit(code)
@@ -124,20 +125,14 @@ def scalars(report: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield f"{prefix}{key}", float(value)
 
 
-def show_report(report: Mapping[str, Any], note: Artifact) -> None:
-    """Write a report as Markdown."""
-    lines = [f"- **{key}**: {json.dumps(value)}" for key, value in report.items()]
-    Path(note.path).write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def show_page(page: Artifact, html: Artifact) -> None:
-    """Show the report's page in the UI."""
-    text = (Path(page.path) / "report.html").read_text(encoding="utf-8")
-    Path(html.path).write_text(text, encoding="utf-8")
+def show(folder: Artifact, name: str, target: Artifact) -> None:
+    """Copy a page or note out of a stage's output to where the UI shows it."""
+    shutil.copyfile(Path(folder.path) / name, target.path)
 
 
 def show_pairs(report: Mapping[str, Any], pairs: Confusion) -> None:
-    """Show how often the judge prefers what people preferred, on held-out pairs."""
-    right = round(report["accuracy"] * report["pairs"])
-    wrong = report["pairs"] - right
-    pairs.log_confusion_matrix(["chosen", "rejected"], [[right, wrong], [wrong, right]])
+    """Show how often the judge prefers the better response of a held-out pair."""
+    held_out = report["panel"]["held_out"]
+    right = round(held_out["accuracy"] * held_out["pairs"])
+    wrong = held_out["pairs"] - right
+    pairs.log_confusion_matrix(["better", "worse"], [[right, wrong], [wrong, right]])

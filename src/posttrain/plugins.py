@@ -64,8 +64,8 @@ class Family:
 
 def options_of(member: Callable[..., Any]) -> type[BaseModel]:
     """The pydantic model of a plug-in's keyword-only parameters."""
-    target = member.__init__ if inspect.isclass(member) else member  # type: ignore[misc]
-    hints = typing.get_type_hints(target)
+    target = member.__init__ if inspect.isclass(member) else member
+    hints = typing.get_type_hints(target, include_extras=True)
     fields: dict[str, Any] = {
         name: (hints.get(name, Any), ... if p.default is inspect.Parameter.empty else p.default)
         for name, p in inspect.signature(target).parameters.items()

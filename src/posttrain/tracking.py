@@ -7,13 +7,15 @@ much of them has arrived. An unreachable server therefore loses nothing and stop
 
 import json
 import os
+import re
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from posttrain.artifacts import CURVES, write_json
+from posttrain.artifacts import CURVES, file_digest, write_json
+from posttrain.execution import locked
 from posttrain.journal import read_curves
 
 STATE = "mlflow.json"
@@ -40,20 +42,38 @@ class Shipper:
         if uri.startswith("sqlite:///"):
             Path(uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
         self._folder = run_folder
+        self._uri = uri
+        self._given_parent = parent
         self._client = MlflowClient(tracking_uri=uri, registry_uri=uri)
-        self._state = self._read_state(uri)
-        if parent:
-            self._state["parent"] = parent
+        self._state: dict[str, Any] = {}
 
-    def _read_state(self, uri: str) -> dict[str, Any]:
+    def _read_state(self) -> dict[str, Any]:
+        from mlflow.exceptions import MlflowException
+
         launch = _read_json(self._folder / "launch.json").get("id", "")
         state = _read_json(self._folder / STATE)
-        if state.get("uri") != uri or state.get("launch") != launch:
-            return {"uri": uri, "launch": launch, "parent": None, "tasks": {}}
+        fresh = {"uri": self._uri, "launch": launch, "parent": self._given_parent, "tasks": {}}
+        if state.get("uri") != self._uri or state.get("launch") != launch:
+            return fresh
+        try:
+            if state["parent"]:
+                self._client.get_run(state["parent"])
+        except MlflowException as error:
+            if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+                return fresh
+            raise
         return state
 
     def sync(self) -> int:
-        """Send everything new; return how many tasks have been sent whole."""
+        """Send everything new; return how many tasks have been sent whole.
+
+        Under a lock: the pods of one run share its folder, and must share the parent run.
+        """
+        with locked(self._folder / "mlflow.lock"):
+            self._state = self._read_state()
+            return self._sync()
+
+    def _sync(self) -> int:
         parent = self._parent()
         folder = self._folder / "stages"
         launched = _read_json(self._folder / "launch.json").get("started", 0.0)
@@ -73,6 +93,7 @@ class Shipper:
 
     def close(self, status: str = "FINISHED", artifacts: tuple[Path, ...] = ()) -> None:
         """End the parent run and attach files to it."""
+        self._state = self._state or self._read_state()
         parent = self._parent()
         for path in artifacts:
             if path.is_file():
@@ -109,7 +130,8 @@ class Shipper:
             entry["run"] = self._client.create_run(experiment, run_name=task, tags=tags).info.run_id
         points = sorted(read_curves(self._folder / "stages" / task / CURVES), key=lambda p: p.time)
         metrics = [
-            Metric(p.name, p.value, int(p.time * 1000), p.step) for p in points[entry["sent"] :]
+            Metric(legal(p.name), p.value, int(p.time * 1000), p.step)
+            for p in points[entry["sent"] :]
         ]
         for start in range(0, len(metrics), BATCH):
             self._client.log_batch(entry["run"], metrics=metrics[start : start + BATCH])
@@ -117,11 +139,11 @@ class Shipper:
         if not record:
             return
         final = [
-            Metric(name, value, int(record["ended"] * 1000), 0)
+            Metric(legal(name), value, int(record["ended"] * 1000), 0)
             for name, value in flat({"report": record["report"], "seconds": record["seconds"]})
             if isinstance(value, int | float)
         ]
-        params = [Param(k, str(v)[:6000]) for k, v in flat(record["config"])]
+        params = [Param(legal(k), str(v)[:6000]) for k, v in flat(record["config"])]
         tags_now = [RunTag(k, str(v)) for k, v in tags_of(record).items()]
         for start in range(0, len(final), BATCH):
             self._client.log_batch(entry["run"], metrics=final[start : start + BATCH])
@@ -163,10 +185,13 @@ def tags_of(record: Mapping[str, Any]) -> dict[str, str]:
     return {k: str(v)[:500] for k, v in (tags | digests).items()}
 
 
+def legal(name: str) -> str:
+    """A metric or parameter name that MLflow takes."""
+    return re.sub(r"[^\w\-. :/]", "_", name)
+
+
 def dvc_revision() -> str:
     """The digest of `dvc.lock` in the current directory: the version of the data it pins."""
-    from posttrain.artifacts import file_digest
-
     lock = Path("dvc.lock")
     return file_digest(lock)[:16] if lock.is_file() else "none"
 
@@ -211,8 +236,8 @@ def ship(run_folder: Path, uri: str, *, parent: str | None = None, close: bool =
 def _kept(run_folder: Path, uri: str, error: Exception) -> str:
     cause = str(error).split("\n")[0][:160]
     return (
-        f"tracking: {uri} cannot be reached ({cause}); nothing is lost: the metrics are in"
-        f" {run_folder}, `posttrain track {run_folder}` sends them later"
+        f"tracking: {uri} cannot be reached or refuses ({cause}); nothing is lost: the metrics"
+        f" are in {run_folder}, `posttrain track {run_folder}` sends them later"
     )
 
 

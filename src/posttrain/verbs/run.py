@@ -3,13 +3,13 @@
 Run again after a kill or a change: what is finished and unchanged is not done again.
 """
 
+import argparse
 import contextlib
 import json
 import time
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from posttrain.artifacts import write_json
 from posttrain.check import GRAPHS, problems, report
@@ -49,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
     return code
 
 
-def launch_tracked(given: Any, out: Path, seed: int) -> int:
+def launch_tracked(given: argparse.Namespace, out: Path, seed: int) -> int:
     """Run the graph while its metrics go to MLflow."""
     from posttrain.launch import launch
     from posttrain.tracking import live
@@ -71,4 +71,4 @@ def conclude(out: Path, began: float, graph: str, *, as_json: bool) -> None:
     with contextlib.suppress(BrokenPipeError):
         print(json.dumps(summary, indent=2) if as_json else verdict_screen(summary))
         if not as_json:
-            print(f"report: {out / 'report.html'}\n{message}")
+            print(message)

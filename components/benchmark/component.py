@@ -1,0 +1,24 @@
+"""Kubeflow component of the stage `benchmark`."""
+
+from kfp import dsl
+from kfp.dsl import Dataset, Input, Metrics, Model, Output
+
+from components.container import IMAGE
+
+
+@dsl.component(base_image=IMAGE, install_kfp_package=False)
+def benchmark(
+    policy: Input[Model],
+    scores: Output[Dataset],
+    metrics: Output[Metrics],
+    evaluation: Input[Dataset] = None,
+    task: str = "benchmark",
+    recipe: str = "demo",
+    seed: int = 0,
+    overrides: str = "",
+):
+    """Score a policy on suites."""
+    from posttrain.kubeflow import run_component
+
+    run = {"task": task, "recipe": recipe, "seed": seed, "overrides": overrides}
+    run_component("benchmark", metrics, **run, policy=policy, evaluation=evaluation, scores=scores)

@@ -1,0 +1,33 @@
+"""Kubeflow component of the stage `best_of_n`."""
+
+from kfp import dsl
+from kfp.dsl import Dataset, Input, Metrics, Model, Output
+
+from components.container import IMAGE
+
+
+@dsl.component(base_image=IMAGE, install_kfp_package=False)
+def best_of_n(
+    policy: Input[Model],
+    evaluation: Input[Dataset],
+    scores: Output[Dataset],
+    metrics: Output[Metrics],
+    judge: Input[Model] = None,
+    task: str = "best_of_n",
+    recipe: str = "demo",
+    seed: int = 0,
+    overrides: str = "",
+):
+    """Score one pass of N samples a prompt for every smaller N."""
+    from posttrain.kubeflow import run_component
+
+    run = {"task": task, "recipe": recipe, "seed": seed, "overrides": overrides}
+    run_component(
+        "best_of_n",
+        metrics,
+        **run,
+        policy=policy,
+        evaluation=evaluation,
+        judge=judge,
+        scores=scores,
+    )

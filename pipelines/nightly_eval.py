@@ -1,0 +1,67 @@
+"""Scheduled evaluation: is the policy that people use still as good as it was?
+
+`base_model` names the policy. The gate compares it with the champion in the model registry,
+so that a drift of the policy, the data or the software shows the next morning. While the
+registry has no champion the policy is compared with itself, which never passes.
+"""
+
+from kfp import dsl
+
+from pipelines.steps import Pool, Steps
+
+SCHEDULE = "30 2 * * *"
+TIMEZONE = "Etc/UTC"
+
+
+@dsl.pipeline(name="nightly-eval", display_name="Nightly evaluation")
+def nightly_eval(
+    recipe: str = "demo",
+    seed: int = 0,
+    overrides: str = "",
+    base_model: str = "",
+    accelerator: str = "nvidia.com/gpu",
+    rollout_accelerators: str = "0",
+    cpu_nodes: dict = {},  # noqa: B006 - the form in which KFP reads a default
+    rollout_nodes: dict = {},  # noqa: B006
+    tolerations: list = [],  # noqa: B006
+):
+    """Sample, score and compare one policy, without training anything.
+
+    Args:
+        recipe: Named bundle of options that ships with posttrain, such as demo or real.
+        seed: Seed of every random choice. Same seed, same artifacts.
+        overrides: Options laid over the recipe, as JSON: {"benchmark": {"samples": 4}}.
+        base_model: Policy to evaluate: a folder or hub name. Empty: what the recipe says.
+        accelerator: Kubernetes resource name of the accelerator, such as nvidia.com/gpu.
+        rollout_accelerators: Accelerators of each sampling task; "0" for CPU.
+        cpu_nodes: Node labels for tasks that do not sample, as JSON. {} is anywhere.
+        rollout_nodes: Node labels for sampling tasks, as JSON: {"pool": "l40s"}.
+        tolerations: Tolerations of sampling tasks, as a JSON list.
+    """
+    step = Steps(
+        recipe=recipe,
+        seed=seed,
+        overrides=overrides,
+        accelerator=accelerator,
+        tolerations=tolerations,
+        pools={"cpu": Pool(cpu_nodes), "rollout": Pool(rollout_nodes, rollout_accelerators)},
+    )
+
+    raw = step("raw", "Raw rows")
+    data = step("curate", "Curate", rows=raw["rows"])
+    base = step("base", "Policy", model=base_model)
+    evaluated = {"policy": base["policy"], "evaluation": data["evaluation"]}
+
+    best_of_n = step("best_of_n", "Best of N", **evaluated)
+    scores = step("benchmark_rl", "Benchmark", **evaluated)["scores"]
+    gate = step("gate", "Gate", challenger=scores, champion=scores, policy=base["policy"])
+    step(
+        "report",
+        "Report",
+        raw=raw["rows"],
+        evaluation=data["evaluation"],
+        base=base["policy"],
+        best_of_n=best_of_n["scores"],
+        benchmark_rl=scores,
+        gate=gate["verdict"],
+    )

@@ -1,0 +1,1 @@
+"""The embedded default: a small base model that this package pretrains on its own tasks."""

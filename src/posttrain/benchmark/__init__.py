@@ -1,0 +1,1 @@
+"""Benchmarks: suites as declarations, scorers, and the stage that runs them."""

@@ -1,0 +1,130 @@
+"""Log-probs of given responses, where equal prompts and equal responses share a forward pass.
+
+Differentiable, so that training pays for a prompt once and not once per completion, and for a
+completion drawn twice (of a sharp policy's, a third or more) once.
+Shapes: B rows, U distinct rows, P distinct prompts, T response tokens, V vocabulary.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+
+class Padded(NamedTuple):
+    """Token ids, their mask and positions [B, T]."""
+
+    ids_BT: Tensor
+    mask_BT: Tensor
+    positions_BT: Tensor
+
+
+Ids = tuple[int, ...]
+
+
+class Row(NamedTuple):
+    """One response to one prompt, in token ids; `place` is where the caller has it."""
+
+    prompt: Ids
+    response: Ids
+    place: int
+
+
+def response_logps(
+    model: Any, rows: Sequence[Row], pad: int, temperature: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """Log-probs [B, T] in float32 and their mask; responses start at column 0."""
+    device = model.device
+    distinct: dict[tuple[Ids, Ids], int] = {}
+    of_row = [distinct.setdefault((row.prompt, row.response), len(distinct)) for row in rows]
+    prompts: dict[Ids, int] = {}
+    owner = [prompts.setdefault(prompt, len(prompts)) for prompt, _ in distinct]
+    owner_U = torch.tensor(owner, device=device)
+    responses = pad_right([response for _, response in distinct], pad, device)
+    prefix = pad_left(list(prompts), pad, device)
+    cache = DynamicCache(config=model.config)
+    first_UV = run(model, prefix, cache, keep=1)[:, -1][owner_U]
+    logps_UT = token_logps(first_UV, responses.ids_BT[:, 0], temperature)[:, None]
+    if responses.ids_BT.shape[1] > 1:
+        cache.batch_select_indices(owner_U)
+        prefix_mask_UT = prefix.mask_BT[owner_U]
+        rest = Padded(
+            responses.ids_BT[:, :-1],
+            torch.cat([prefix_mask_UT, responses.mask_BT[:, :-1]], dim=1),
+            responses.positions_BT[:, :-1] + prefix_mask_UT.sum(dim=1, keepdim=True),
+        )
+        logits_UTV = run(model, rest, cache, keep=0)
+        rest_UT = token_logps(logits_UTV, responses.ids_BT[:, 1:], temperature)
+        logps_UT = torch.cat([logps_UT, rest_UT], dim=1)
+    of_row_B = torch.tensor(of_row, device=device)
+    return logps_UT[of_row_B], responses.mask_BT.bool()[of_row_B]
+
+
+def batches(rows: Sequence[Row], tokens: int) -> Iterator[list[Row]]:
+    """Split rows so that each forward pass holds at most `tokens`, pads included.
+
+    Equal rows, and rows of one prompt, stay together; prompts with answers of like length are
+    neighbours. A row that is longer than `tokens` gets a pass of its own.
+    """
+    longest: dict[Ids, int] = {}
+    for row in rows:
+        longest[row.prompt] = max(longest.get(row.prompt, 0), len(row.response))
+    chunk: list[Row] = []
+    prompts: set[Ids] = set()
+    distinct: set[tuple[Ids, Ids]] = set()
+    prompt_width = response_width = 0
+    for row in sorted(rows, key=lambda r: (longest[r.prompt], r.prompt, r.response, r.place)):
+        content = (row.prompt, row.response)
+        new = content not in distinct
+        held = (len(prompts) + (row.prompt not in prompts)) * max(prompt_width, len(row.prompt))
+        held += (len(distinct) + new) * max(response_width, len(row.response))
+        if chunk and new and held > tokens:
+            yield chunk
+            chunk, prompts, distinct, prompt_width, response_width = [], set(), set(), 0, 0
+        chunk.append(row)
+        prompts.add(row.prompt)
+        distinct.add(content)
+        prompt_width = max(prompt_width, len(row.prompt))
+        response_width = max(response_width, len(row.response))
+    if chunk:
+        yield chunk
+
+
+def run(model: Any, piece: Padded, cache: DynamicCache, *, keep: int) -> Tensor:
+    """Run the model on one more piece; logits [B, `keep`, V] of its last tokens, 0 for all."""
+    logits_BTV: Tensor = model(
+        input_ids=piece.ids_BT,
+        attention_mask=piece.mask_BT,
+        position_ids=piece.positions_BT,
+        past_key_values=cache,
+        use_cache=True,
+        logits_to_keep=keep,
+    ).logits
+    return logits_BTV
+
+
+def token_logps(logits: Tensor, tokens: Tensor, temperature: float = 1.0) -> Tensor:
+    """Log-probs in float32 of the given tokens [...] under logits [..., V]."""
+    scaled = logits.float() / temperature
+    taken = scaled.gather(-1, tokens[..., None])[..., 0]
+    return taken - scaled.logsumexp(dim=-1)
+
+
+def pad_left(rows: Sequence[Sequence[int]], pad: int, device: torch.device) -> Padded:
+    """Make a batch of rows that end together."""
+    width = max(map(len, rows))
+    ids_BT = torch.tensor([[pad] * (width - len(row)) + [*row] for row in rows], device=device)
+    lengths_B1 = torch.tensor([[len(row)] for row in rows], device=device)
+    mask_BT = (torch.arange(width, device=device) >= width - lengths_B1).long()
+    return Padded(ids_BT, mask_BT, (mask_BT.cumsum(1) - 1).clamp(min=0))
+
+
+def pad_right(rows: Sequence[Sequence[int]], pad: int, device: torch.device) -> Padded:
+    """Make a batch of rows that start together, at least one token wide."""
+    width = max(1, *map(len, rows)) if rows else 1
+    ids_BT = torch.tensor([[*row] + [pad] * (width - len(row)) for row in rows], device=device)
+    lengths_B1 = torch.tensor([[len(row)] for row in rows], device=device)
+    columns_T = torch.arange(width, device=device)
+    return Padded(ids_BT, (columns_T < lengths_B1).long(), columns_T.expand(len(rows), width))

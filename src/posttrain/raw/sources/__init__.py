@@ -1,0 +1,42 @@
+"""Sources of raw rows: a seed in, rows out, and a `Skipped` for each upstream row left behind.
+
+To add a source, write a module with a generator function of a seed (positional) and its
+options (keyword-only), and add a line to SOURCES; one that reads files also has a line in
+READS. A source makes no judgement that a filter of `curate` could make; it skips only what
+cannot be told as a row.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from posttrain.plugins import Plugin
+from posttrain.raw.sources.hub import hub
+from posttrain.raw.sources.jsonl import jsonl, jsonl_reads
+from posttrain.raw.sources.math_files import math_files, math_files_reads
+from posttrain.raw.sources.preference_files import preference_files, preference_files_reads
+from posttrain.raw.sources.procedural import procedural
+from posttrain.raw.sources.source import Skipped
+from posttrain.records import RawRow
+
+__all__ = ["READS", "SOURCES", "Skipped", "Source", "files_read"]
+
+Source = Callable[..., Iterator[RawRow | Skipped]]
+
+SOURCES: dict[str, Source] = {
+    "procedural": procedural,
+    "jsonl": jsonl,
+    "math_files": math_files,
+    "preference_files": preference_files,
+    "hub": hub,
+}
+
+READS: dict[str, Callable[..., list[Path]]] = {
+    "jsonl": jsonl_reads,
+    "math_files": math_files_reads,
+    "preference_files": preference_files_reads,
+}
+
+
+def files_read(plugin: Plugin) -> list[Path]:
+    """The files outside the graph that a source reads, present or not."""
+    return READS[plugin.name](**plugin.options) if plugin.name in READS else []

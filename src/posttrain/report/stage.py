@@ -1,0 +1,84 @@
+"""every artifact of a run -> page
+
+One HTML file that a person reads (`report.html`), the numbers that a program reads
+(`summary.json`), and what both were drawn from (`facts.json`), so that `finish` can draw them
+again with times. Left out on purpose: times, unless asked for, because two runs with the same
+seed must give the same bytes; and any request to the network.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from posttrain.artifacts import ANY, PAGE, In, Out, read_manifest, write_json
+from posttrain.config import Field, Report, StageConfig
+from posttrain.journal import Journal
+from posttrain.report.facts import FACTS, read_facts
+
+PAGE_FILE = "report.html"
+SUMMARY_FILE = "summary.json"
+
+
+class ReportConfig(StageConfig):
+    """What the page shows."""
+
+    title: str = Field("Post-training report", description="heading of the page")
+    suite: str = Field("", description="suite of the ladder; empty: the one with the most items")
+    examples: int = Field(8, ge=0, le=100, description="items shown side by side")
+    usd_per_hour: float = Field(0.0, ge=0, description="price of the machine; 0: no prices")
+    times: bool = Field(
+        False, description="seconds from the manifests; for clusters, where no launcher adds them"
+    )
+
+
+class ReportReport(Report):
+    """What the page holds; `missing` names the sections for which the run has nothing."""
+
+    artifacts: int
+    bytes: int
+    suite: str
+    missing: list[str]
+    pass_at_1: dict[str, float]
+
+
+def run(
+    config: ReportConfig,
+    *,
+    inputs: Annotated[Sequence[Path], In(ANY)],
+    page: Annotated[Path, Out(PAGE)],
+    journal: Journal,
+) -> ReportReport:
+    """Read the artifacts, draw the page, sum up."""
+    from posttrain.report.gather import gather
+    from posttrain.report.page import SECTIONS, render
+    from posttrain.report.summary import summarise, with_times
+    from posttrain.report.times import times_of_manifests
+
+    found = gather(
+        inputs,
+        title=config.title,
+        suite=config.suite,
+        examples=config.examples,
+        usd_per_hour=config.usd_per_hour,
+        seed=config.seed,
+    )
+    times = times_of_manifests(map(read_manifest, inputs)) if config.times else None
+    page.mkdir(parents=True)
+    write_json(page / FACTS, found.model_dump(mode="json"))
+    # Drawn from the file, as `finish` draws it: the order of keys is the file's.
+    facts = read_facts(page)
+    summary = summarise(facts)
+    html = render(facts, times)
+    (page / PAGE_FILE).write_text(html, encoding="utf-8")
+    write_json(
+        page / SUMMARY_FILE,
+        (with_times(summary, times) if times else summary).model_dump(mode="json"),
+    )
+    journal.progress(1, 1, "page")
+    return ReportReport(
+        artifacts=len(facts.artifacts),
+        bytes=len(html.encode()),
+        suite=facts.suite,
+        missing=[anchor for anchor, draw in SECTIONS.items() if draw(facts, times).missing],
+        pass_at_1={policy: found.value for policy, found in facts.ladder.items()},
+    )

@@ -1,0 +1,139 @@
+"""Rewards: rollouts in, one float per rollout out; the stage adds the parts up by weight.
+
+The judge is that of the stage's `judge` port, or None. To add a reward, write the function
+and a line in REWARDS.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, Protocol
+
+from posttrain.errors import ConfigError, Fault, accepted
+from posttrain.rewards.verifiers import verify
+from posttrain.rl.rollout import Group, Rollout
+from posttrain.tasks import MARK
+
+Reward = Callable[..., list[float]]
+
+
+class Judge(Protocol):
+    """What a reward needs of a reward model."""
+
+    def score(self, prompts: Sequence[str], responses: Sequence[str]) -> list[float]:
+        """One scalar for each pair."""
+
+
+def verifier(
+    rollouts: Sequence[Rollout], _judge: Judge | None, /, *, right: float = 1.0, wrong: float = 0.0
+) -> list[float]:
+    """Whether the task's verifier accepts the response."""
+    return [
+        right if verify(r.prompt.task, r.prompt.text, r.prompt.answer, r.text) else wrong
+        for r in rollouts
+    ]
+
+
+def judge(
+    rollouts: Sequence[Rollout],
+    judge: Judge | None,
+    /,
+    *,
+    scale: Literal["raw", "sigmoid"] = "sigmoid",
+) -> list[float]:
+    """The reward model's score; `sigmoid` maps it to (0, 1), beside a verifier's 0 and 1."""
+    if judge is None:
+        raise ValueError("the reward `judge` needs the port `judge`")
+    scores = judge.score([r.prompt.text for r in rollouts], [r.text for r in rollouts])
+    return scores if scale == "raw" else [0.5 * (1 + math.tanh(score / 2)) for score in scores]
+
+
+def format(rollouts: Sequence[Rollout], _judge: Judge | None, /) -> list[float]:
+    """1 for a finished response whose last line, and no other, is `#### answer`."""
+    return [float(not r.truncated and well_formed(r.text)) for r in rollouts]
+
+
+def well_formed(response: str) -> bool:
+    """Whether the answer is marked once, on the last line, and not empty."""
+    last = response.rstrip().rpartition("\n")[2]
+    return response.count(MARK) == 1 and last.startswith(f"{MARK} ") and len(last) > len(MARK) + 1
+
+
+def overlong(
+    rollouts: Sequence[Rollout],
+    _judge: Judge | None,
+    /,
+    *,
+    max_length: int = 20480,
+    buffer: int = 4096,
+    factor: float = 1.0,
+) -> list[float]:
+    """DAPO's soft penalty on length in tokens (arXiv:2503.14476).
+
+    0 up to `max_length - buffer`, then linear down to -factor at `max_length`. Beyond it the
+    penalty stays there, as in TRL, open-r1 and OpenRLHF; in verl and NeMo-RL it keeps growing.
+    With `buffer` 0 it is 0 or -factor.
+    """
+
+    def penalty(length: int) -> float:
+        over = length - (max_length - buffer)
+        if over <= 0:
+            return 0.0
+        return -factor * min(1.0, over / buffer if buffer else 1.0)
+
+    return [penalty(len(r.tokens)) for r in rollouts]
+
+
+REWARDS: dict[str, Reward] = {
+    "verifier": verifier,
+    "judge": judge,
+    "format": format,
+    "overlong": overlong,
+}
+
+
+def check_parts(
+    parts: Sequence[str], weights: Mapping[str, float], *, has_judge: bool, where: str
+) -> None:
+    """Raise ConfigError, with every fault found, when the parts of a reward do not fit."""
+    faults = [
+        Fault(f"part `{name}` twice", f"{where}.rewards", "a part goes by its name", "name it once")
+        for name in sorted({name for name in parts if parts.count(name) > 1})
+    ]
+    faults += [
+        Fault(
+            f"weight of unknown part `{name}`",
+            f"{where}.reward_weights.{name}",
+            "the reward has no such part",
+            accepted(name, parts),
+        )
+        for name in sorted(weights.keys() - set(parts))
+    ]
+    if "judge" in parts and not has_judge:
+        faults.append(
+            Fault(
+                "no judge",
+                f"{where}.rewards",
+                "the part `judge` needs the port of that name",
+                "give `--judge` a JUDGE artifact, or leave the part out",
+            )
+        )
+    if faults:
+        raise ConfigError(*faults)
+
+
+def score(
+    groups: Sequence[Group],
+    rewards: Mapping[str, Reward],
+    weights: Mapping[str, float],
+    judge: Judge | None,
+) -> list[Group]:
+    """Reward every rollout: the sum of its parts, each times its weight (1 where not named)."""
+    rollouts = [rollout for group in groups for rollout in group]
+    parts = {name: reward(rollouts, judge) for name, reward in rewards.items()}
+    scored = []
+    for index, rollout in enumerate(rollouts):
+        own = {name: float(values[index]) for name, values in parts.items()}
+        total = sum(weights.get(name, 1.0) * value for name, value in own.items())
+        scored.append(rollout.rewarded(own, total))
+    ends = iter(scored)
+    return [tuple(next(ends) for _ in group) for group in groups]

@@ -1,0 +1,90 @@
+"""The ledger: what each step generated, used and dropped, for the journal and the report."""
+
+from collections import Counter
+from statistics import fmean
+from typing import Any
+
+from posttrain.journal import Journal
+from posttrain.rl.experience import Draw, Lesson
+from posttrain.rl.rollout import Rollout
+
+ENDS = 5
+"""Steps at either end over which the report averages the reward."""
+
+
+class Ledger:
+    """Counts rollouts; generated = used + dropped at any time."""
+
+    def __init__(self, journal: Journal, steps: int) -> None:
+        self.journal, self.steps = journal, steps
+        self.rewards: list[float] = []
+        self.sums: Counter[str] = Counter()
+        self.dropped: Counter[str] = Counter()
+
+    def enter(
+        self, step: int, draw: Draw, lessons: list[Lesson], metrics: dict[str, float]
+    ) -> None:
+        """Add one step and log it, `metrics` with it."""
+        rollouts = [rollout for group in draw.generated for rollout in group]
+        used = sum(lesson.learn for lesson in lessons)
+        kept = len({lesson.group for lesson in lessons if lesson.learn})
+        tokens = sum(len(rollout.tokens) for rollout in rollouts)
+        counts = {
+            "generated": len(rollouts),
+            "used": used,
+            "tokens": tokens,
+            "truncated": sum(rollout.truncated for rollout in rollouts),
+            "groups": len(draw.generated),
+            "kept_groups": kept,
+        }
+        self.sums.update(counts)
+        self.dropped.update(draw.dropped)
+        described = describe(rollouts)
+        self.rewards.append(described["reward/mean"])
+        metrics = metrics | described
+        metrics["kept_groups"] = counts["kept_groups"] / max(1, counts["groups"])
+        metrics |= {f"dropped/{why}": float(n) for why, n in draw.dropped.items()}
+        metrics |= {"tokens": float(tokens), "generated": float(len(rollouts)), "used": float(used)}
+        self.journal.log(step + 1, **metrics)
+        self.journal.progress(step + 1, self.steps, reward=described["reward/mean"])
+
+    def report(self) -> dict[str, Any]:
+        """The fields of the stage's report."""
+        sums = self.sums
+        return {
+            "steps": len(self.rewards),
+            "start_reward": fmean(self.rewards[:ENDS]),
+            "end_reward": fmean(self.rewards[-ENDS:]),
+            "generated": sums["generated"],
+            "used": sums["used"],
+            "dropped": {why: n for why, n in sorted(self.dropped.items()) if n},
+            "kept_groups": sums["kept_groups"] / max(1, sums["groups"]),
+            "tokens": sums["tokens"],
+            "mean_length": sums["tokens"] / max(1, sums["generated"]),
+            "truncated": sums["truncated"] / max(1, sums["generated"]),
+        }
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint needs, as JSON."""
+        return {"rewards": self.rewards, "sums": self.sums, "dropped": self.dropped}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue where `state` was taken."""
+        self.rewards = list(state["rewards"])
+        self.sums, self.dropped = Counter(state["sums"]), Counter(state["dropped"])
+
+
+def describe(rollouts: list[Rollout]) -> dict[str, float]:
+    """Rewards, each part's mean, lengths in tokens and an estimate of the entropy in nats.
+
+    The entropy is that of the sampling policy, estimated by -log p of the tokens it drew.
+    """
+    logps = [logp for rollout in rollouts for logp in rollout.behaviour_logps]
+    parts = {name for rollout in rollouts for name in rollout.reward_parts}
+    return {
+        "reward/mean": fmean(rollout.reward for rollout in rollouts),
+        "response/length": fmean(len(rollout.tokens) for rollout in rollouts),
+        "response/longest": float(max(len(rollout.tokens) for rollout in rollouts)),
+        "response/truncated": fmean(rollout.truncated for rollout in rollouts),
+        "entropy": -fmean(logps) if logps else 0.0,
+    } | {f"reward/{part}": fmean(r.reward_parts[part] for r in rollouts) for part in parts}

@@ -1,0 +1,147 @@
+"""Policy losses: log-probs of a micro-batch in, a loss to minimise and its metrics out.
+
+Shapes: B completions, T tokens. `Totals` counts the whole batch of the update, so that the
+losses, and the metrics, of its micro-batches add up to those of the batch. To add a loss,
+write the function, name its paper in the docstring, and add a line to POLICY_LOSSES.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+LOG_RATIO_LIMIT = 20.0
+"""Log-ratios are clamped to this before `exp` (as in verl), so that no ratio is infinite."""
+
+Aggregation = Literal["token_mean", "sequence_mean", "token_sum_norm"]
+
+
+class Totals(NamedTuple):
+    """Of the whole batch: tokens and completions that count, the longest that may be, and
+    `seen`, the tokens of those that have a gradient and so are run through the model."""
+
+    tokens: int
+    rows: int
+    max_completion_length: int
+    seen: int
+
+
+@dataclass(frozen=True)
+class LossBatch:
+    """`old_logp_BT` from before the update; `penalty_BT` is added to each token's loss (the KL
+    to a reference, already weighted)."""
+
+    logp_BT: Tensor
+    old_logp_BT: Tensor
+    advantage_B1: Tensor
+    mask_BT: Tensor
+    totals: Totals
+    penalty_BT: Tensor | None = None
+
+    def penalised(self, penalty_BT: Tensor) -> "LossBatch":
+        """The same batch with a term to add to each token's loss."""
+        return replace(self, penalty_BT=penalty_BT)
+
+
+class Loss(NamedTuple):
+    """`metrics` are shares of means over the tokens seen: summed over micro-batches they are
+    those means."""
+
+    value: Tensor
+    metrics: dict[str, Tensor]
+
+
+PolicyLoss = Callable[..., Loss]
+
+
+def clip(
+    batch: LossBatch,
+    /,
+    *,
+    clip_low: float = 0.2,
+    clip_high: float = 0.2,
+    dual_clip: float | None = None,
+    aggregation: Aggregation = "token_mean",
+) -> Loss:
+    """PPO's clipped surrogate (arXiv:1707.06347), the ratio kept in [1 - low, 1 + high] per token.
+
+    `clip_high` 0.28 is DAPO's clip-higher (arXiv:2503.14476). `dual_clip` c bounds the loss of a
+    negative advantage by -cA (arXiv:1912.09729); off by default, always 3 in verl.
+    """
+    log_ratio_BT = (batch.logp_BT - batch.old_logp_BT).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+    ratio_BT = log_ratio_BT.exp()
+    plain_BT = -batch.advantage_B1 * ratio_BT
+    clipped_BT = -batch.advantage_B1 * ratio_BT.clamp(1 - clip_low, 1 + clip_high)
+    loss_BT = torch.maximum(plain_BT, clipped_BT)
+    if dual_clip is not None:
+        bounded_BT = torch.minimum(loss_BT, -dual_clip * batch.advantage_B1)
+        loss_BT = torch.where(batch.advantage_B1 < 0, bounded_BT, loss_BT)
+    if batch.penalty_BT is not None:
+        loss_BT = loss_BT + batch.penalty_BT
+    with torch.no_grad():
+        shares = {
+            "clip/low": (ratio_BT < 1 - clip_low) & (batch.advantage_B1 < 0),
+            "clip/high": (ratio_BT > 1 + clip_high) & (batch.advantage_B1 > 0),
+            "ratio/mean": ratio_BT,
+            "ratio/k1": -log_ratio_BT,
+            "ratio/k3": ratio_BT - 1 - log_ratio_BT,
+        }
+        metrics = {name: seen_mean(share_BT, batch) for name, share_BT in shares.items()}
+    return Loss(AGGREGATIONS[aggregation](loss_BT, batch), metrics)
+
+
+def seen_mean(values_BT: Tensor, batch: LossBatch) -> Tensor:
+    """A micro-batch's share of the mean over the tokens that are run through the model."""
+    return (values_BT * batch.mask_BT).sum() / max(1, batch.totals.seen)
+
+
+def token_mean(loss_BT: Tensor, batch: LossBatch) -> Tensor:
+    """Sum over tokens / tokens of the whole batch: long completions weigh more (DAPO)."""
+    return (loss_BT * batch.mask_BT).sum() / max(1, batch.totals.tokens)
+
+
+def sequence_mean(loss_BT: Tensor, batch: LossBatch) -> Tensor:
+    """Mean over completions of their token means (GRPO, arXiv:2402.03300).
+
+    Empty completions count among the rows, as in TRL and ROLL; verl leaves them out.
+    """
+    lengths_B = batch.mask_BT.sum(dim=1).clamp(min=1)
+    return ((loss_BT * batch.mask_BT).sum(dim=1) / lengths_B).sum() / max(1, batch.totals.rows)
+
+
+def token_sum_norm(loss_BT: Tensor, batch: LossBatch) -> Tensor:
+    """Sum / (rows * longest completion allowed), so that length does not matter (Dr. GRPO).
+
+    As in TRL; ROLL divides by the length only, which is `rows` times larger.
+    """
+    scale = max(1, batch.totals.rows * batch.totals.max_completion_length)
+    return (loss_BT * batch.mask_BT).sum() / scale
+
+
+def kl_estimate(
+    logp_BT: Tensor, reference_BT: Tensor, estimator: Literal["k1", "k2", "k3"]
+) -> Tensor:
+    """Estimate KL(policy || reference) per token from the policy's own samples, in nats.
+
+    k1 is the plain log-ratio, k2 half its square, k3 unbiased and never negative
+    (Schulman 2020, http://joschu.net/blog/kl-approx.html). As in TRL nothing but the exponent
+    is clamped.
+    """
+    log_ratio_BT = logp_BT - reference_BT
+    if estimator == "k1":
+        return log_ratio_BT
+    if estimator == "k2":
+        return log_ratio_BT.square() / 2
+    inverse_BT = (-log_ratio_BT).clamp(max=LOG_RATIO_LIMIT)
+    return inverse_BT.exp() - 1 - inverse_BT
+
+
+AGGREGATIONS: dict[str, Callable[[Tensor, LossBatch], Tensor]] = {
+    "token_mean": token_mean,
+    "sequence_mean": sequence_mean,
+    "token_sum_norm": token_sum_norm,
+}
+
+POLICY_LOSSES: dict[str, PolicyLoss] = {"clip": clip}

@@ -1,0 +1,36 @@
+"""Schedules: the step and the number of steps in, the share of the peak learning rate out.
+
+The first `warmup_steps` rise linearly, and the first of them is not zero. To add a schedule,
+write the function and a line in SCHEDULES.
+"""
+
+import math
+from collections.abc import Callable
+
+Schedule = Callable[..., float]
+
+
+def constant(step: int, steps: int, /, *, warmup_steps: int = 0) -> float:
+    """The peak all along."""
+    return min(1.0, (step + 1) / (warmup_steps + 1))
+
+
+def linear(step: int, steps: int, /, *, warmup_steps: int = 0, floor: float = 0.0) -> float:
+    """From the peak straight down to `floor`."""
+    if step < warmup_steps:
+        return constant(step, steps, warmup_steps=warmup_steps)
+    return floor + (1 - floor) * (1 - _done(step, steps, warmup_steps))
+
+
+def cosine(step: int, steps: int, /, *, warmup_steps: int = 0, floor: float = 0.0) -> float:
+    """From the peak down to `floor` along half a cosine (arXiv:1608.03983, no restarts)."""
+    if step < warmup_steps:
+        return constant(step, steps, warmup_steps=warmup_steps)
+    return floor + (1 - floor) * (1 + math.cos(math.pi * _done(step, steps, warmup_steps))) / 2
+
+
+def _done(step: int, steps: int, warmup_steps: int) -> float:
+    return min(1.0, (step - warmup_steps) / max(1, steps - warmup_steps))
+
+
+SCHEDULES: dict[str, Schedule] = {"constant": constant, "linear": linear, "cosine": cosine}
