@@ -9,9 +9,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "2")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import pytest
+from hypothesis import settings
 
 from posttrain.artifacts import Manifest, content_files, digest_of, write_manifest
 from posttrain.journal import Journal
+
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.load_profile("repeatable")
 
 EMBEDDED = Path(__file__).parents[1] / "src/posttrain/base/tiny"
 

@@ -37,6 +37,8 @@ def load_policy(folder: Path, *, dtype: torch.dtype | None = None) -> Policy:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     wanted = dtype or (torch.bfloat16 if device == "cuda" else torch.float32)
     try:
+        if not (folder / "config.json").is_file():
+            raise OSError("it has no config.json")
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         model, found = AutoModelForCausalLM.from_pretrained(
             folder,

@@ -6,6 +6,7 @@ import random
 from posttrain.base.corpus import Mix, documents
 from posttrain.base.pretrain import batches, build_tokenizer, rate
 from posttrain.tasks import split_of
+from posttrain.tasks.mistakes import Step, step
 
 
 def test_no_evaluation_problem_is_in_the_corpus() -> None:
@@ -26,8 +27,23 @@ def test_documents_are_deterministic_and_the_mix_is_a_choice() -> None:
         return list(itertools.islice(documents(random.Random(2), mix), 50))
 
     assert drawn(Mix()) == drawn(Mix())
-    drills = drawn(Mix(arithmetic=0.0, knights_knaves=0.0, countdown=0.0))
+    drills = drawn(Mix(arithmetic=0.0, knights_knaves=0.0, countdown=0.0, checked=0.0))
     assert all(rest.count("\n") == 7 for _, rest in drills)
+
+
+def test_the_note_of_a_checked_drill_is_true() -> None:
+    mix = Mix(arithmetic=0.0, knights_knaves=0.0, countdown=0.0, checked=1.0)
+    for _, rest in itertools.islice(documents(random.Random(3), mix), 300):
+        *lines, note = rest.split("\n")
+        right = all(
+            str(equation) == line for line, equation in zip(lines, map(redone, lines), strict=True)
+        )
+        assert note == f"Checked: {'right' if right else 'wrong'}"
+
+
+def redone(line: str) -> Step:
+    left, op, right, _, _ = line.split(" ")
+    return step(int(left), op, int(right))
 
 
 def test_a_batch_ends_each_document_and_weighs_its_working() -> None:

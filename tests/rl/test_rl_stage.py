@@ -71,6 +71,11 @@ def low_tokens(rollouts: Sequence[Rollout], _judge: object, /) -> list[float]:
     return [sum(t < 384 for t in r.tokens) / max(1, len(r.tokens)) for r in rollouts]
 
 
+def sometimes_broken(rollouts: Sequence[Rollout], _judge: object, /) -> list[float]:
+    """As `low_tokens`, but the first rollout of all has no number."""
+    return [float("nan"), *low_tokens(rollouts, None)[1:]]
+
+
 def constant(rollouts: Sequence[Rollout], _judge: object, /) -> list[float]:
     return [0.3 for _ in rollouts]
 
@@ -79,6 +84,7 @@ def constant(rollouts: Sequence[Rollout], _judge: object, /) -> list[float]:
 def _plug_in_rewards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(REWARDS, "low_tokens", low_tokens)
     monkeypatch.setitem(REWARDS, "constant", constant)
+    monkeypatch.setitem(REWARDS, "sometimes_broken", sometimes_broken)
 
 
 @pytest.fixture
@@ -150,6 +156,15 @@ def test_groups_without_signal_leave_the_weights_alone(
     after = load_policy(tmp_path / "trained").model.state_dict()
     assert all(torch.equal(after[name], value) for name, value in before.items())
     assert "loss" not in {p.name for p in read_curves(tmp_path / "journal/curves.jsonl")}
+
+
+def test_a_reward_that_is_no_number_costs_its_group_and_not_the_run(
+    tiny_policy: Path, prompts: Path, tmp_path: Path
+) -> None:
+    report = train({"rewards": ["sometimes_broken"]}, tiny_policy, prompts, tmp_path)
+    assert report.dropped == {"bad_reward": 4 * 4}
+    assert report.used == report.generated - 16 > 0
+    assert 0 < report.end_reward < 1
 
 
 def draw_of(prompts: Path) -> Draw:

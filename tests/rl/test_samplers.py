@@ -71,3 +71,9 @@ def test_difficulty_band_fills_up_and_tries_old_prompts_again() -> None:
     pool.observe([group(PROMPTS[0], [1.0])], step=30)
     band = build(PROMPT_SAMPLERS, Plugin(name="difficulty_band", options={"revisit": 20}))
     assert "0" not in {p.id for p in band(pool, 9)}
+
+
+def test_a_reward_that_is_no_number_does_not_bar_its_prompt() -> None:
+    pool = Pool(PROMPTS, seed=0)
+    pool.observe([group(PROMPTS[0], [1.0, float("nan"), 0.0])], step=0)
+    assert pool.stats["0"].mean == 0.5

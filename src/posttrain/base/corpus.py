@@ -1,8 +1,9 @@
 """Pretraining documents: plain text about the tasks, never in the chat format.
 
 Like text from the web, a share of the worked solutions is wrong, so that the base model
-slips when it samples and the later stages have something to mend. Every problem is of the
-train split.
+slips when it samples and the later stages have something to mend; and some solutions were
+checked by someone who noted the result, so that a judge has something to build on. Every
+problem is of the train split.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from posttrain.tasks import TASKS, Problem, split_of
-from posttrain.tasks.mistakes import step
+from posttrain.tasks.mistakes import Step, step
 
 # The chat roles, and common words that the tasks lack, get tokens of their own through these.
 VOCABULARY_LINES = (
@@ -43,12 +44,14 @@ class Document(NamedTuple):
 
 
 class Mix(NamedTuple):
-    """Shares of the corpus (drills take the rest), and of mistakes in worked solutions."""
+    """Shares of the corpus (drills take the rest); of mistakes in worked solutions; and of worked
+    solutions and drills with a note whether they are right, half of which are not."""
 
-    arithmetic: float = 0.62
-    knights_knaves: float = 0.08
-    countdown: float = 0.08
-    mistakes: float = 0.2
+    arithmetic: float = 0.6
+    knights_knaves: float = 0.06
+    countdown: float = 0.06
+    mistakes: float = 0.14
+    checked: float = 0.3
 
 
 def documents(rng: random.Random, mix: Mix = Mix()) -> Iterator[Document]:
@@ -58,16 +61,21 @@ def documents(rng: random.Random, mix: Mix = Mix()) -> Iterator[Document]:
     weights = (*shares, 1.0 - sum(shares))
     while True:
         name = rng.choices(names, weights)[0]
-        yield drill(rng) if name == "drill" else _worked(rng, name, mix.mistakes)
+        yield drill(rng, mix) if name == "drill" else _worked(rng, name, mix)
 
 
-def _worked(rng: random.Random, task: str, mistakes: float) -> Document:
-    """A problem of the train split with a worked, at times wrong, solution."""
+def _worked(rng: random.Random, task: str, mix: Mix) -> Document:
+    """A problem of the train split with a worked, at times wrong, at times checked, solution."""
     problem = _train_problem(rng, task)
-    solution = problem.solution
-    if rng.random() < mistakes:
-        solution, _ = TASKS[task].corrupt(rng, problem)
-    return Document(rng.choice(_LAYOUTS).format(text=problem.text), solution)
+    checked = rng.random() < mix.checked
+    right = rng.random() >= (0.5 if checked else mix.mistakes)
+    solution = problem.solution if right else TASKS[task].corrupt(rng, problem)[0]
+    given = rng.choice(_LAYOUTS).format(text=problem.text)
+    return Document(given, solution + _note(right) if checked else solution)
+
+
+def _note(right: bool) -> str:
+    return f"\nChecked: {'right' if right else 'wrong'}"
 
 
 def _train_problem(rng: random.Random, task: str) -> Problem:
@@ -77,10 +85,23 @@ def _train_problem(rng: random.Random, task: str) -> Problem:
             return problem
 
 
-def drill(rng: random.Random) -> Document:
-    """Eight equations, one a line, over the range of numbers that the word problems use."""
-    lines: list[str] = []
-    while len(lines) < 8:
+def drill(rng: random.Random, mix: Mix = Mix()) -> Document:
+    """Eight equations, one a line, over the range of numbers that the word problems use; or up to
+    four of them, one of which may be wrong, and the note of someone who checked."""
+    if rng.random() >= mix.checked:
+        return Document("", "\n".join(str(_equation(rng)) for _ in range(8)))
+    equations = [_equation(rng) for _ in range(rng.randint(1, 4))]
+    right = rng.random() < 0.5
+    if not right:
+        at = rng.randrange(len(equations))
+        near = max(equations[at].result + rng.choice((-10, -2, -1, 1, 2, 10)), 0)
+        equations[at] = equations[at]._replace(result=near)
+    return Document("", "\n".join(map(str, equations)) + _note(right))
+
+
+def _equation(rng: random.Random) -> Step:
+    """A right equation with a result of 1 to 999."""
+    while True:
         op = rng.choice("+-**//")
         if op in "+-":
             equation = step(rng.randint(2, 900), op, rng.randint(2, 200))
@@ -90,5 +111,4 @@ def drill(rng: random.Random) -> Document:
             divisor = rng.randint(2, 12)
             equation = step(divisor * rng.randint(2, 999 // divisor), op, divisor)
         if 1 <= equation.result <= 999:
-            lines.append(str(equation))
-    return Document("", "\n".join(lines))
+            return equation

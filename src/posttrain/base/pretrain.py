@@ -25,7 +25,7 @@ from posttrain.base.corpus import VOCABULARY_LINES, documents
 from posttrain.base.tokenizer import END_OF_TEXT, train_tokenizer
 
 TOKENS_PER_BATCH = 4096
-STEPS = 1000
+STEPS = 1600
 MATRIX_RATE = 0.02
 VECTOR_RATE = 3e-3
 WARMUP_STEPS = 60

@@ -1,5 +1,6 @@
 """The ledger: what each step generated, used and dropped, for the journal and the report."""
 
+import math
 from collections import Counter
 from statistics import fmean
 from typing import Any
@@ -77,14 +78,21 @@ class Ledger:
 def describe(rollouts: list[Rollout]) -> dict[str, float]:
     """Rewards, each part's mean, lengths in tokens and an estimate of the entropy in nats.
 
+    Rewards that are not finite are left out; their groups are counted as `bad_reward`.
     The entropy is that of the sampling policy, estimated by -log p of the tokens it drew.
     """
     logps = [logp for rollout in rollouts for logp in rollout.behaviour_logps]
     parts = {name for rollout in rollouts for name in rollout.reward_parts}
     return {
-        "reward/mean": fmean(rollout.reward for rollout in rollouts),
+        "reward/mean": finite_mean([rollout.reward for rollout in rollouts]),
         "response/length": fmean(len(rollout.tokens) for rollout in rollouts),
         "response/longest": float(max(len(rollout.tokens) for rollout in rollouts)),
         "response/truncated": fmean(rollout.truncated for rollout in rollouts),
         "entropy": -fmean(logps) if logps else 0.0,
-    } | {f"reward/{part}": fmean(r.reward_parts[part] for r in rollouts) for part in parts}
+    } | {f"reward/{part}": finite_mean([r.reward_parts[part] for r in rollouts]) for part in parts}
+
+
+def finite_mean(values: list[float]) -> float:
+    """Mean of the finite values; 0 when there are none."""
+    finite = [value for value in values if math.isfinite(value)]
+    return fmean(finite) if finite else 0.0

@@ -4,6 +4,7 @@ A sampler keeps no state of its own; what must survive a kill is in the `Pool`. 
 write the function and a line in PROMPT_SAMPLERS.
 """
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -34,10 +35,10 @@ class Pool:
         return self.prompts[self._order[place]]
 
     def observe(self, groups: Sequence[Group], step: int) -> None:
-        """Note the rewards of finished groups."""
+        """Note the rewards of finished groups, those that are numbers."""
         for group in groups:
             key = group[0].prompt.id
-            rewards = [rollout.reward for rollout in group]
+            rewards = [rollout.reward for rollout in group if math.isfinite(rollout.reward)]
             self.stats[key] = self.stats.get(key, PromptStats()).observe(rewards, step)
 
     def state(self) -> dict[str, Any]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class RLConfig(StageConfig):
-    """Options of reinforcement learning; the defaults are GRPO without a KL term."""
+    """Options of reinforcement learning; the defaults are GRPO with a token mean and no KL term."""
 
     steps: int = Field(200, ge=1, description="rounds of drawing, scoring and updating")
     prompts_per_step: int = Field(128, ge=1, description="groups in an update")
