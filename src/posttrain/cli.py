@@ -273,7 +273,7 @@ def tracked(request: Request, tracking: str) -> dict[str, Any]:
     from posttrain.tracking import live, ship
 
     parent = os.environ.get("MLFLOW_RUN_ID")
-    with live(request.run_folder, tracking_uri()):
+    with live(request.run_folder, tracking_uri(), parent=parent):
         record = execute(request)
     print(ship(request.run_folder, tracking_uri(), parent=parent), file=sys.stderr)
     return record

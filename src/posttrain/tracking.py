@@ -242,14 +242,14 @@ def _kept(run_folder: Path, uri: str, error: Exception) -> str:
 
 
 @contextmanager
-def live(run_folder: Path, uri: str) -> Iterator[None]:
+def live(run_folder: Path, uri: str, *, parent: str | None = None) -> Iterator[None]:
     """Send a run folder in the background while the body runs, and once more at its end."""
     done = threading.Event()
 
     def send() -> None:
-        message = ship(run_folder, uri, close=False)
+        message = ship(run_folder, uri, parent=parent, close=False)
         while not done.wait(SEND_EVERY_SECONDS) and "cannot be reached" not in message:
-            message = ship(run_folder, uri, close=False)
+            message = ship(run_folder, uri, parent=parent, close=False)
 
     thread = threading.Thread(target=send, name="tracking", daemon=True)
     thread.start()

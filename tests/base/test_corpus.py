@@ -60,3 +60,21 @@ def test_the_rate_warms_up_and_ends_low() -> None:
     assert rate(0, 1000) < 0.05
     assert rate(300, 1000) == 1.0
     assert rate(999, 1000) == 0.02
+
+
+def test_the_mark_of_every_line_is_true() -> None:
+    mix = Mix(arithmetic=0.0, knights_knaves=0.0, countdown=0.0, marked=1.0)
+    marks = []
+    for _, rest in itertools.islice(documents(random.Random(4), mix), 200):
+        for line in rest.split("\n"):
+            equation, _, mark = line.rpartition(" ")
+            assert mark == ("right" if str(redone(equation)) == equation else "wrong")
+            marks.append(mark)
+    assert 0.4 < marks.count("right") / len(marks) < 0.6
+
+
+def test_a_marked_solution_is_right_until_its_first_mistake() -> None:
+    mix = Mix(arithmetic=1.0, knights_knaves=0.0, countdown=0.0, marked=1.0)
+    for _, rest in itertools.islice(documents(random.Random(5), mix), 200):
+        marks = [line.rpartition(" ")[2] for line in rest.split("\n")]
+        assert marks == sorted(marks)

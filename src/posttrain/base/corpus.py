@@ -12,8 +12,8 @@ import random
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from posttrain.tasks import TASKS, Problem, split_of
-from posttrain.tasks.mistakes import Step, step
+from posttrain.tasks import TASKS, Problem, arithmetic, split_of
+from posttrain.tasks.mistakes import Step, near_miss, step
 
 # The chat roles, and common words that the tasks lack, get tokens of their own through these.
 VOCABULARY_LINES = (
@@ -36,6 +36,16 @@ _LAYOUTS = (
 )
 
 
+_MISTAKES = {
+    "slip": 0.45,
+    "distractor": 0.15,
+    "wrong_operation": 0.15,
+    "skipped_step": 0.08,
+    "wrong_answer": 0.12,
+    "missing_answer": 0.05,
+}
+
+
 class Document(NamedTuple):
     """A text in two parts: what is given, and what follows from it."""
 
@@ -44,14 +54,16 @@ class Document(NamedTuple):
 
 
 class Mix(NamedTuple):
-    """Shares of the corpus (drills take the rest); of mistakes in worked solutions; and of worked
-    solutions and drills with a note whether they are right, half of which are not."""
+    """Shares of the corpus (drills take the rest); of mistakes in worked solutions; of worked
+    solutions and drills with a note whether they are right, half of which are not; and of word
+    problems and drills with a mark at every line."""
 
     arithmetic: float = 0.6
     knights_knaves: float = 0.06
     countdown: float = 0.06
     mistakes: float = 0.14
     checked: float = 0.3
+    marked: float = 0.0
 
 
 def documents(rng: random.Random, mix: Mix = Mix()) -> Iterator[Document]:
@@ -67,15 +79,36 @@ def documents(rng: random.Random, mix: Mix = Mix()) -> Iterator[Document]:
 def _worked(rng: random.Random, task: str, mix: Mix) -> Document:
     """A problem of the train split with a worked, at times wrong, at times checked, solution."""
     problem = _train_problem(rng, task)
+    given = rng.choice(_LAYOUTS).format(text=problem.text) if mix.marked else ""
+    if mix.marked and task == "arithmetic" and rng.random() < mix.marked:
+        return Document(given, _marked_solution(rng, problem))
     checked = rng.random() < mix.checked
     right = rng.random() >= (0.5 if checked else mix.mistakes)
-    solution = problem.solution if right else TASKS[task].corrupt(rng, problem)[0]
-    given = rng.choice(_LAYOUTS).format(text=problem.text)
+    solution = problem.solution if right else _mistaken(rng, task, problem)
+    given = given or rng.choice(_LAYOUTS).format(text=problem.text)
     return Document(given, solution + _note(right) if checked else solution)
 
 
+def _mistaken(rng: random.Random, task: str, problem: Problem) -> str:
+    if task == "arithmetic":
+        return arithmetic.corrupt(rng, problem, _MISTAKES)[0]
+    return TASKS[task].corrupt(rng, problem)[0]
+
+
+def _marked_solution(rng: random.Random, problem: Problem) -> str:
+    """A solution, wrong in one of two, each line marked: right until the first mistake."""
+    true = problem.solution.split("\n")
+    wrong = _mistaken(rng, "arithmetic", problem).split("\n")
+    lines = true if rng.random() < 0.5 else wrong
+    marks = (lines[: at + 1] == true[: at + 1] for at in range(len(lines)))
+    return "\n".join(f"{line} {_MARKS[mark]}" for line, mark in zip(lines, marks, strict=True))
+
+
+_MARKS = {True: "right", False: "wrong"}
+
+
 def _note(right: bool) -> str:
-    return f"\nChecked: {'right' if right else 'wrong'}"
+    return f"\nChecked: {_MARKS[right]}"
 
 
 def _train_problem(rng: random.Random, task: str) -> Problem:
@@ -87,7 +120,10 @@ def _train_problem(rng: random.Random, task: str) -> Problem:
 
 def drill(rng: random.Random, mix: Mix = Mix()) -> Document:
     """Eight equations, one a line, over the range of numbers that the word problems use; or up to
-    four of them, one of which may be wrong, and the note of someone who checked."""
+    four of them, one of which may be wrong, and the note of someone who checked; or eight that
+    are marked one by one."""
+    if mix.marked and rng.random() < mix.marked:
+        return Document("", "\n".join(_marked_equation(rng) for _ in range(8)))
     if rng.random() >= mix.checked:
         return Document("", "\n".join(str(_equation(rng)) for _ in range(8)))
     equations = [_equation(rng) for _ in range(rng.randint(1, 4))]
@@ -97,6 +133,12 @@ def drill(rng: random.Random, mix: Mix = Mix()) -> Document:
         near = max(equations[at].result + rng.choice((-10, -2, -1, 1, 2, 10)), 0)
         equations[at] = equations[at]._replace(result=near)
     return Document("", "\n".join(map(str, equations)) + _note(right))
+
+
+def _marked_equation(rng: random.Random) -> str:
+    equation = _equation(rng)
+    given = equation.result if rng.random() < 0.5 else near_miss(equation.result, rng)
+    return f"{equation._replace(result=given)} {_MARKS[given == equation.result]}"
 
 
 def _equation(rng: random.Random) -> Step:

@@ -21,11 +21,27 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from posttrain.base.corpus import VOCABULARY_LINES, documents
+from posttrain.base.corpus import VOCABULARY_LINES, Mix, documents
 from posttrain.base.tokenizer import END_OF_TEXT, train_tokenizer
 
+
+class Phase(NamedTuple):
+    """A part of the training: what of, how many steps, its share of the peak rates, and what the
+    marks `right` and `wrong` weigh in the loss."""
+
+    mix: Mix
+    steps: int
+    peak: float
+    mark_weight: float = 1.0
+
+
 TOKENS_PER_BATCH = 4096
-STEPS = 1600
+PHASES = (
+    Phase(Mix(), steps=1600, peak=1.0),
+    # Marks at every line teach to tell right from wrong, which a judge builds on; they come
+    # second, for they presuppose that the model can do the sums.
+    Phase(Mix(marked=0.6), steps=1000, peak=1.0, mark_weight=5.0),
+)
 MATRIX_RATE = 0.02
 VECTOR_RATE = 3e-3
 WARMUP_STEPS = 60
@@ -70,15 +86,18 @@ def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausal
         return Qwen3ForCausalLM(config)
 
 
-def batches(tokenizer: PreTrainedTokenizerFast, seed: int) -> Iterator[Batch]:
+def batches(
+    tokenizer: PreTrainedTokenizerFast, seed: int, mix: Mix = Mix(), mark_weight: float = 1.0
+) -> Iterator[Batch]:
     """Documents of like length together, so that hardly anything is padding.
 
     One document a row, rather than packed rows: the numbers to copy then stand out at
     once, and a model this small learns several times faster.
     """
     rng = random.Random(seed)
-    stream = documents(rng)
+    stream = documents(rng, mix)
     end = tokenizer.convert_tokens_to_ids(END_OF_TEXT)
+    marks = torch.tensor([ids[0] for ids in tokenizer([" right", " wrong"])["input_ids"]])
     while True:
         pool = list(itertools.islice(stream, POOL))
         given = tokenizer([document.given for document in pool])["input_ids"]
@@ -88,7 +107,9 @@ def batches(tokenizer: PreTrainedTokenizerFast, seed: int) -> Iterator[Batch]:
         grouped = list(_group(rows))
         rng.shuffle(grouped)
         for group in grouped:
-            yield _pad(group, tokenizer.pad_token_id)
+            batch = _pad(group, tokenizer.pad_token_id)
+            batch.weights[torch.isin(batch.ids, marks)] *= mark_weight
+            yield batch
 
 
 def _group(rows: list[tuple[list[int], int]]) -> Iterator[list[tuple[list[int], int]]]:
@@ -128,8 +149,9 @@ def optimizers(model: Qwen3ForCausalLM) -> list[torch.optim.Optimizer]:
     ]
 
 
-def train(model: Qwen3ForCausalLM, stream: Iterator[Batch], steps: int) -> None:
-    """Train in place; prints the weighted loss (nats a token) and the speed every 100 steps."""
+def train(model: Qwen3ForCausalLM, stream: Iterator[Batch], steps: int, share: float = 1.0) -> None:
+    """Train in place at a share of the peak rates; prints the weighted loss (nats a token) and
+    the speed every 100 steps."""
     pair = optimizers(model)
     peaks = [optimizer.param_groups[0]["lr"] for optimizer in pair]
     model.train()
@@ -137,7 +159,7 @@ def train(model: Qwen3ForCausalLM, stream: Iterator[Batch], steps: int) -> None:
     recent, tokens = 0.0, 0
     for step, batch in enumerate(itertools.islice(stream, steps)):
         for optimizer, peak in zip(pair, peaks, strict=True):
-            optimizer.param_groups[0]["lr"] = peak * rate(step, steps)
+            optimizer.param_groups[0]["lr"] = share * peak * rate(step, steps)
         loss = _loss(model, batch)
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -167,11 +189,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--scale", type=float, default=1.0, help="of every phase's steps")
     arguments = parser.parse_args()
     tokenizer = build_tokenizer(arguments.seed)
     model = build_model(tokenizer, arguments.seed)
-    train(model, batches(tokenizer, arguments.seed + 1), arguments.steps)
+    for number, phase in enumerate(PHASES, 1):
+        stream = batches(tokenizer, arguments.seed + number, phase.mix, phase.mark_weight)
+        train(model, stream, round(phase.steps * arguments.scale), phase.peak)
     model.save_pretrained(arguments.out)
     tokenizer.save_pretrained(arguments.out)
 

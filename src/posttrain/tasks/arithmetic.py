@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from posttrain.tasks.mistakes import MISTAKES, Step, parse, step, write
+from posttrain.tasks.mistakes import MISTAKES, SHARES, Step, parse, step, write
 from posttrain.tasks.task import Problem, Task, check_band, final_answer
 
 LARGEST = 999
@@ -151,13 +152,17 @@ def verify(text: str, answer: str, response: str) -> bool:
     return final_answer(response) == answer
 
 
-def corrupt(rng: random.Random, problem: Problem) -> tuple[str, str]:
-    """A wrong solution and the kind of its mistake, a key of MISTAKES."""
+def corrupt(
+    rng: random.Random, problem: Problem, shares: Mapping[str, float] = SHARES
+) -> tuple[str, str]:
+    """A wrong solution and the kind of its mistake, a key of MISTAKES drawn by its share."""
     steps = parse(problem.solution)
     used = {number for each in steps for number in each}
     spare = [int(n) for n in re.findall(r"\d+", problem.text) if int(n) not in used]
     while True:
-        kind = rng.choice([name for name in MISTAKES if spare or name != "distractor"])
+        kind = rng.choices([*shares], [*shares.values()])[0]
+        if kind == "distractor" and not spare:
+            continue
         wrong = MISTAKES[kind](rng, steps, spare)
         plausible = re.search(r"-\d", wrong) is None
         if plausible and not verify(problem.text, problem.answer, wrong):

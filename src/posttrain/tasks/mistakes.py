@@ -60,15 +60,20 @@ def carry(steps: list[Step], wrong: Step, at: int) -> list[Step]:
     return carried
 
 
-def _slip(value: int, rng: random.Random) -> int:
-    """A near miss of `value`: a counting error, or a carry that was lost or made up."""
-    return value + rng.choice((-10, -2, -1, -1, 1, 1, 2, 10))
+def near_miss(value: int, rng: random.Random) -> int:
+    """A near miss of `value`: a counting error, a carry lost or made up, or one wrong digit."""
+    if rng.random() < 0.5:
+        return value + rng.choice((-10, -2, -1, -1, 1, 1, 2, 10))
+    digits = list(str(value))
+    at = rng.randrange(len(digits))
+    digits[at] = rng.choice([digit for digit in "123456789" if digit != digits[at]])
+    return int("".join(digits))
 
 
 def slip(rng: random.Random, steps: list[Step], spare: list[int]) -> str:
     """One equation is miscalculated."""
     at = rng.randrange(len(steps))
-    wrong = steps[at]._replace(result=_slip(steps[at].result, rng))
+    wrong = steps[at]._replace(result=near_miss(steps[at].result, rng))
     carried = carry(steps, wrong, at)
     return write(carried, str(carried[-1].result))
 
@@ -100,7 +105,7 @@ def skipped_step(rng: random.Random, steps: list[Step], spare: list[int]) -> str
 def wrong_answer(rng: random.Random, steps: list[Step], spare: list[int]) -> str:
     """Every equation is right, but another number is given as the answer."""
     earlier = [number for each in steps for number in (each.left, each.right)]
-    return write(steps, str(rng.choice([*earlier, _slip(steps[-1].result, rng)])))
+    return write(steps, str(rng.choice([*earlier, near_miss(steps[-1].result, rng)])))
 
 
 def missing_answer(rng: random.Random, steps: list[Step], spare: list[int]) -> str:
@@ -108,11 +113,34 @@ def missing_answer(rng: random.Random, steps: list[Step], spare: list[int]) -> s
     return "\n".join(str(each) for each in steps)
 
 
+def extra_step(rng: random.Random, steps: list[Step], spare: list[int]) -> str:
+    """One equation too many: before the answer, or after it as if the story went on."""
+    last = steps[-1].result
+    number = rng.choice([*spare, *(each.right for each in steps)])
+    more = step(last, rng.choice("++--*"), number)
+    if rng.random() < 0.5:
+        return write([*steps, more], str(more.result))
+    return f"{write(steps, str(last))}\n{write([more], str(more.result))}"
+
+
 MISTAKES: dict[str, Callable[[random.Random, list[Step], list[int]], str]] = {
     "slip": slip,
     "distractor": distractor,
     "wrong_operation": wrong_operation,
+    "extra_step": extra_step,
     "skipped_step": skipped_step,
     "wrong_answer": wrong_answer,
     "missing_answer": missing_answer,
 }
+
+SHARES: dict[str, float] = {
+    "slip": 0.62,
+    "distractor": 0.08,
+    "wrong_operation": 0.1,
+    "extra_step": 0.1,
+    "skipped_step": 0.03,
+    "wrong_answer": 0.05,
+    "missing_answer": 0.02,
+}
+"""How often each mistake is made. Slips lead, as they do among a policy's own mistakes; and what
+lengthens a solution outweighs what shortens it, lest a judge learn to prefer length."""
