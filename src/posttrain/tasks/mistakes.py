@@ -134,13 +134,13 @@ MISTAKES: dict[str, Callable[[random.Random, list[Step], list[int]], str]] = {
 }
 
 SHARES: dict[str, float] = {
-    "slip": 0.62,
-    "distractor": 0.08,
-    "wrong_operation": 0.1,
-    "extra_step": 0.1,
-    "skipped_step": 0.03,
-    "wrong_answer": 0.05,
-    "missing_answer": 0.02,
+    "slip": 0.5,
+    "distractor": 0.1,
+    "wrong_operation": 0.11,
+    "extra_step": 0.13,
+    "skipped_step": 0.05,
+    "wrong_answer": 0.07,
+    "missing_answer": 0.04,
 }
 """How often each mistake is made. Slips lead, as they do among a policy's own mistakes; and what
 lengthens a solution outweighs what shortens it, lest a judge learn to prefer length."""
