@@ -71,7 +71,7 @@ def test_every_task_runs_and_the_verdict_is_shown(whole: tuple[Path, str]) -> No
     assert set(metrics["pass_at_1"]) == {"base", "sft", "rejected_sft", "rl"}
     assert all(0 <= s["low"] <= s["value"] <= s["high"] <= 1 for s in metrics["pass_at_1"].values())
     assert metrics["reward_model_accuracy"] is not None
-    assert [point["k"] for point in metrics["best_of_n"]] == [1, 2]
+    assert [point["n"] for point in metrics["best_of_n"]] == [1, 2]
     assert metrics["gate"]["verdict"] in ("pass", "fail", "investigate")
     assert "gate" in told
     assert (folder / "run" / "report.html").stat().st_size > 10_000

@@ -141,6 +141,14 @@ def test_all_bad_inputs_are_told_before_any_work(request_: Request) -> None:
     assert not CALLS
 
 
+def test_the_same_work_under_another_name_is_its_own(request_: Request, tmp_path: Path) -> None:
+    execute(request_)
+    target = tmp_path / "other"
+    record = execute(replace(request_, task="other", outputs={"echoed": target}))
+    assert not record["cached"]
+    assert read_manifest(target).task == "other"
+
+
 def test_force_runs_again(request_: Request) -> None:
     execute(request_)
     assert execute(replace(request_, force=True))["reason"] == "forced"

@@ -1,6 +1,6 @@
 """Run one stage: verify its inputs, look in the store, run, seal, publish, record.
 
-The key of a run is the digest of stage, resolved config, inputs, code and packages. A
+The key of a run is the digest of stage, task, resolved config, inputs, code and packages. A
 finished key is never run again; a killed one finds its scratch under the same key.
 """
 
@@ -81,6 +81,7 @@ def execute(request: Request) -> dict[str, Any]:
     key = Key(
         {
             "stage": request.stage.name,
+            "task": request.task,
             "config": request.config.model_dump(mode="json"),
             "inputs": {port: [m.digest for m in found] for port, found in manifests.items()},
             "code": provenance.code(request.stage.name),

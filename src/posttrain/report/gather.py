@@ -31,6 +31,7 @@ CLOCK = re.compile(
 )
 """Names of numbers that differ between two runs with one seed; the page leaves them out."""
 MAX_POINTS = 240
+PLACES = ("_uri", "_folder")
 
 
 class Found(NamedTuple):
@@ -137,7 +138,10 @@ def artifact(manifest: Manifest) -> Artifact:
 
 
 def departures(stage: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that are not the stage's defaults; all of them if the stage is unknown here."""
+    """The options that are not the stage's defaults; all of them if the stage is unknown here.
+
+    Where a service or a folder is to be found is left out: it changes no result.
+    """
     try:
         fields = load_stage(stage).config.model_fields
     except (PosttrainError, ImportError):
@@ -146,7 +150,11 @@ def departures(stage: str, config: Mapping[str, Any]) -> dict[str, Any]:
         name: field.get_default(call_default_factory=True) for name, field in fields.items()
     }
     plain = json.loads(json.dumps(defaults, default=_plain))
-    return {k: v for k, v in config.items() if k != "seed" and plain.get(k) != v}
+    return {
+        name: value
+        for name, value in config.items()
+        if plain.get(name) != value and name != "seed" and not name.endswith(PLACES)
+    }
 
 
 def _plain(value: Any) -> Any:
