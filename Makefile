@@ -19,7 +19,7 @@ demo: $(BIN)/.ready ## run the whole chain on this machine (RECIPE=demo SEED=0)
 	@posttrain run --recipe $(RECIPE) $(if $(SEED),--seed $(SEED)) --out $(RUN)
 
 test: $(BIN)/.ready ## run the tests
-	@python -m pytest -q
+	@OMP_NUM_THREADS=1 python -m pytest -q -n 2 --dist loadfile
 
 check: $(BIN)/.ready ## ruff, mypy --strict, the taste test
 	@ruff check . && ruff format --check . && mypy && python -m pytest -q tests/test_taste.py
