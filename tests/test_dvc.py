@@ -42,7 +42,9 @@ def test_a_dvc_stage_declares_what_its_command_reads_and_writes(name: str) -> No
     declared = STAGES[name]
     inputs = sorted(str(getattr(arguments, port.name)) for port in stage.inputs)
     outputs = sorted(str(getattr(arguments, port.name)) for port in stage.outputs)
-    assert inputs == sorted(declared.get("deps", []))
+    code = [f"src/posttrain/{stage.name}"]
+    code += ["src/posttrain/tasks"] if stage.name in ("raw", "curate") else []
+    assert sorted([*inputs, *code]) == sorted(declared["deps"])
     assert outputs == sorted(declared["outs"])
     assert declared["params"] == ["seed", name]
     assert declared["metrics"] == [{str(arguments.metrics): {"cache": False}}]
@@ -70,6 +72,10 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("config", ".gitignore"):
         shutil.copy(ROOT / ".dvc" / name, folder / ".dvc" / name)
     (folder / "data").mkdir()
+    code = {path for stage in STAGES.values() for path in stage["deps"] if path.startswith("src/")}
+    for path in code:
+        without = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / path, folder / path, ignore=without)
     for arguments in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "clone"]):
         git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org", *arguments]
         subprocess.run(git, cwd=folder, check=True, capture_output=True)
