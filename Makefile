@@ -6,7 +6,7 @@ BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: help demo test check compile data base docs mlflow bench images clean
+.PHONY: help demo test check compile data base docs mlflow bench clean
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
@@ -30,7 +30,7 @@ compile: $(BIN)/.ready ## write the Kubeflow and Argo graphs into pipelines/comp
 data: $(BIN)/.ready ## make the versioned data sets (dvc repro)
 	@dvc repro
 
-base: $(BIN)/.ready ## pretrain the embedded base model again (about half an hour)
+base: $(BIN)/.ready ## pretrain the embedded base model again (a quarter of an hour)
 	@python -m posttrain.base.pretrain --out src/posttrain/base/tiny --seed 0
 
 docs: $(BIN)/.ready ## write the generated pages of docs/
