@@ -65,6 +65,14 @@ def test_a_run_arrives_whole_and_once(tmp_path: Path) -> None:
     assert {r.info.status for r in runs} == {"FINISHED"}
 
 
+def test_files_go_beside_the_database(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    write_run(run)
+    (run / "summary.json").write_text("{}")
+    ship(run, f"sqlite:///{tmp_path}/mlflow.db")
+    assert [p.name for p in (tmp_path / "artifacts").rglob("*.json")] == ["summary.json"]
+
+
 def test_an_unreachable_server_loses_nothing(tmp_path: Path) -> None:
     run = tmp_path / "run"
     write_run(run)

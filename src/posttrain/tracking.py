@@ -117,7 +117,12 @@ class Shipper:
 
     def _experiment(self) -> str:
         found = self._client.get_experiment_by_name(EXPERIMENT)
-        return str(found.experiment_id if found else self._client.create_experiment(EXPERIMENT))
+        if found:
+            return str(found.experiment_id)
+        # Files go beside a local database; a server knows its own place for them.
+        database = Path(self._uri.removeprefix("sqlite:///")).absolute()
+        beside = (database.parent / "artifacts").as_uri() if "sqlite:" in self._uri else None
+        return str(self._client.create_experiment(EXPERIMENT, artifact_location=beside))
 
     def _send(
         self, task: str, record: Mapping[str, Any], entry: dict[str, Any], parent: str
