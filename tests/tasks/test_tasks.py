@@ -72,7 +72,7 @@ def test_text_never_raises(task: Task, response: str) -> None:
 
 @given(response=st.text(alphabet="0123456789+-*/() ", max_size=80))
 def test_any_arithmetic_text_is_evaluated_without_raising(response: str) -> None:
-    TASKS["countdown"].verify("", "16 from 2, 3, 5", f"#### {response}")
+    assert TASKS["countdown"].verify("", "16 from 2, 3, 5", f"#### {response}") in (True, False)
 
 
 @every_task
