@@ -33,6 +33,7 @@ from posttrain.reward_model.panel import (
     correlation,
     judge_the_judge,
 )
+from posttrain.reward_model.pooling import PRIOR_LOG_ODDS, Pooling, load_classifier
 from posttrain.reward_model.stage import RewardModelConfig, reward_trainer, run
 
 SMALL = {"learning_rate": 1e-2, "batch_size": 8, "log_every": 1, "max_length": 128}
@@ -102,10 +103,13 @@ def test_learns_passes_and_judges_as_it_was_trained(
 
 
 @pytest.mark.parametrize("rank", [0, 4])
+@pytest.mark.parametrize("pooling", ["last", "product"])
 def test_a_killed_run_resumes_to_the_same_bytes(
-    rank: int, tiny_policy: Path, preferences: Path, tmp_path: Path
+    rank: int, pooling: Pooling, tiny_policy: Path, preferences: Path, tmp_path: Path
 ) -> None:
-    config = RewardModelConfig(max_steps=4, checkpoint_every=2, lora_rank=rank, **SMALL)
+    config = RewardModelConfig(
+        max_steps=4, checkpoint_every=2, lora_rank=rank, pooling=pooling, **SMALL
+    )
     ports = {"policy": tiny_policy, "preferences": preferences}
     whole = run(config, **ports, judge=tmp_path / "whole", journal=Journal(tmp_path / "a"))
     with pytest.raises(KeyboardInterrupt):
@@ -281,3 +285,34 @@ def test_the_classifier_is_read_at_the_last_token(tiny_policy: Path) -> None:
         hidden = [model.model(input_ids=torch.tensor([row])).last_hidden_state for row in rows]
         expected = [float(model.score(states[0, -1])) for states in hidden]
     assert furthest(Judge(model, tokenizer).score_ids(rows), expected) < 1e-5
+
+
+def test_a_product_is_the_log_of_every_tokens_chance(tiny_policy: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(tiny_policy)
+    torch.manual_seed(0)
+    model = load_classifier(tiny_policy, "product").eval()
+    rows = conversation_ids(tokenizer, ["a", "b " * 9], ["c", "d " * 5])
+    expected = []
+    with torch.no_grad():
+        for row in rows:
+            states = model.base_model(input_ids=torch.tensor([row])).last_hidden_state
+            odds = (model.score(states)[0, :, 0] + PRIOR_LOG_ODDS).double()
+            expected.append(float((1 / (1 + (-odds).exp())).prod().log()))
+    judge = Judge(model, tokenizer)
+    assert furthest(judge.score_ids(rows), expected) < 1e-3
+    assert furthest(judge.score_ids(rows, side="left"), expected) < 1e-3
+    assert all(score < 0 for score in expected)
+
+
+def test_a_product_judge_is_read_from_its_folder_as_one(
+    tiny_policy: Path, preferences: Path, tmp_path: Path, journal: Journal
+) -> None:
+    config = RewardModelConfig(epochs=4, pooling="product", centring=0, **SMALL)
+    folder = tmp_path / "judge"
+    report = run(config, policy=tiny_policy, preferences=preferences, judge=folder, journal=journal)
+    assert report.panel.passed, report.panel.reasons
+    read = load_judge(folder)
+    assert read.model.config.pooling == "product"
+    assert type(read.model).__name__ == type(load_classifier(tiny_policy)).__name__
+    high, low = read.score(["What is 7 + 1?"] * 2, ["so\n#### 8", "no no no no"])
+    assert low < high < 0

@@ -9,12 +9,13 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from pydantic import ValidationError
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from posttrain.errors import DataError, Fault
 from posttrain.policies import batch_ids, chat_texts
 from posttrain.records import Preference
 from posttrain.reward_model.panel import PANEL, Panel
+from posttrain.reward_model.pooling import load_classifier
 
 
 def conversation_ids(
@@ -50,7 +51,7 @@ def token_pairs(tokenizer: PreTrainedTokenizerBase, rows: Sequence[Preference]) 
 
 
 class Judge:
-    """A sequence classifier with one output, read at the last token of the conversation."""
+    """A sequence classifier with one output; `pooling` says what of the conversation it reads."""
 
     def __init__(self, model: Any, tokenizer: PreTrainedTokenizerBase, *, batch: int = 64) -> None:
         self.model = model.eval()
@@ -123,9 +124,7 @@ def load_judge(folder: Path, *, require_panel: bool = True) -> Judge:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        model = AutoModelForSequenceClassification.from_pretrained(
-            folder, dtype=torch.float32, local_files_only=True, use_safetensors=True
-        )
+        model: Any = load_classifier(folder)
     except (OSError, ValueError, KeyError) as error:
         raise DataError(
             Fault("not a judge folder", str(folder), str(error).split("\n")[0], "check the path")

@@ -8,7 +8,7 @@ loads the judge refuses), and cutting pairs that are too long (they are dropped 
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from posttrain.artifacts import JUDGE, POLICY, In, Out, read_rows, write_json
 from posttrain.config import Field, Report
@@ -26,6 +26,9 @@ class RewardModelConfig(TrainingConfig):
     """Options of reward-model training; the learning rate is TRL's."""
 
     learning_rate: float = Field(1e-4, gt=0, description="peak learning rate of AdamW")
+    pooling: Literal["last", "product"] = Field(
+        "last", description="score the last token, or the product of every token's chance"
+    )
     centring: float = Field(
         0.01, ge=0, description="weight of (chosen + rejected)^2, Eq. 2 of arXiv:2312.09244; 0: off"
     )
@@ -68,12 +71,13 @@ def run(
     rows = list(read_rows(preferences, Preference))
 
     import torch
-    from transformers import AutoModelForSequenceClassification, set_seed
+    from transformers import set_seed
 
     from posttrain.hf_trainer import quiet, train
     from posttrain.policies import load_policy, save_policy
     from posttrain.reward_model.examine import examine
     from posttrain.reward_model.judge import check_pad_token, load_judge, token_pairs
+    from posttrain.reward_model.pooling import load_classifier
 
     quiet()
     tokenizer = load_policy(policy, dtype=torch.float32).tokenizer
@@ -94,9 +98,7 @@ def run(
 
     # The score head starts at random, and PEFT and the Trainer draw from the global generator.
     set_seed(config.seed)
-    model = AutoModelForSequenceClassification.from_pretrained(
-        policy, num_labels=1, dtype=torch.float32, local_files_only=True
-    )
+    model = load_classifier(policy, config.pooling)
     trainer = reward_trainer(config, model, tokenizer, learned, journal)
     done = train(trainer, journal)
     save_policy(done.model, tokenizer, judge)
