@@ -33,7 +33,14 @@ def chain(step: Steps, base_model: object) -> None:
         policy=sft["trained"],
         demonstrations=rejected["demonstrations"],
     )
-    rl = step("rl", "Reinforce", policy=rejected_sft["trained"], prompts=data["prompts"])
+    rl = step(
+        "rl",
+        "Reinforce",
+        policy=rejected_sft["trained"],
+        prompts=data["prompts"],
+        judge=judge,
+        demonstrations=rejected["demonstrations"],
+    )
 
     policies = {
         "base": base["policy"],

@@ -32,7 +32,12 @@ EDGES = {
     "reward_model": {"policy": "sft.trained", "preferences": "curate.preferences"},
     "reject": {"policy": "sft.trained", "prompts": "curate.prompts", "judge": "reward_model.judge"},
     "rejected_sft": {"policy": "sft.trained", "demonstrations": "reject.demonstrations"},
-    "rl": {"policy": "rejected_sft.trained", "prompts": "curate.prompts"},
+    "rl": {
+        "policy": "rejected_sft.trained",
+        "prompts": "curate.prompts",
+        "judge": "reward_model.judge",
+        "demonstrations": "reject.demonstrations",
+    },
     "best_of_n": {
         "policy": "rl.trained",
         "evaluation": "curate.evaluation",

@@ -13,6 +13,7 @@ def rl(
     trained: Output[Model],
     metrics: Output[Metrics],
     judge: Input[Model] = None,
+    demonstrations: Input[Dataset] = None,
     task: str = "rl",
     recipe: str = "demo",
     seed: int = 0,
@@ -22,6 +23,5 @@ def rl(
     from posttrain.kubeflow import run_component
 
     run = {"task": task, "recipe": recipe, "seed": seed, "overrides": overrides}
-    run_component(
-        "rl", metrics, **run, policy=policy, prompts=prompts, judge=judge, trained=trained
-    )
+    given = {"policy": policy, "prompts": prompts, "judge": judge, "demonstrations": demonstrations}
+    run_component("rl", metrics, **run, **given, trained=trained)

@@ -13,6 +13,7 @@ from transformers import AutoTokenizer
 from posttrain.artifacts import content_files, write_rows
 from posttrain.errors import DataError
 from posttrain.journal import Journal
+from posttrain.policies import load_policy
 from posttrain.records import Preference, content_id
 from posttrain.reward_model.examine import bos_change, furthest
 from posttrain.reward_model.judge import (
@@ -33,7 +34,7 @@ from posttrain.reward_model.panel import (
     correlation,
     judge_the_judge,
 )
-from posttrain.reward_model.pooling import PRIOR_LOG_ODDS, Pooling, load_classifier
+from posttrain.reward_model.pooling import PRIOR_LOG_ODDS, PoolingName, load_scoring_model
 from posttrain.reward_model.stage import RewardModelConfig, reward_trainer, run
 
 SMALL = {"learning_rate": 1e-2, "batch_size": 8, "log_every": 1, "max_length": 128}
@@ -103,9 +104,9 @@ def test_learns_passes_and_judges_as_it_was_trained(
 
 
 @pytest.mark.parametrize("rank", [0, 4])
-@pytest.mark.parametrize("pooling", ["last", "product"])
+@pytest.mark.parametrize("pooling", ["last", "product", "likelihood"])
 def test_a_killed_run_resumes_to_the_same_bytes(
-    rank: int, pooling: Pooling, tiny_policy: Path, preferences: Path, tmp_path: Path
+    rank: int, pooling: PoolingName, tiny_policy: Path, preferences: Path, tmp_path: Path
 ) -> None:
     config = RewardModelConfig(
         max_steps=4, checkpoint_every=2, lora_rank=rank, pooling=pooling, **SMALL
@@ -290,7 +291,7 @@ def test_the_classifier_is_read_at_the_last_token(tiny_policy: Path) -> None:
 def test_a_product_is_the_log_of_every_tokens_chance(tiny_policy: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(tiny_policy)
     torch.manual_seed(0)
-    model = load_classifier(tiny_policy, "product").eval()
+    model = load_scoring_model(tiny_policy, "product").eval()
     rows = conversation_ids(tokenizer, ["a", "b " * 9], ["c", "d " * 5])
     expected = []
     with torch.no_grad():
@@ -304,15 +305,31 @@ def test_a_product_is_the_log_of_every_tokens_chance(tiny_policy: Path) -> None:
     assert all(score < 0 for score in expected)
 
 
-def test_a_product_judge_is_read_from_its_folder_as_one(
-    tiny_policy: Path, preferences: Path, tmp_path: Path, journal: Journal
+def test_a_likelihood_is_the_log_prob_of_the_conversation(tiny_policy: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(tiny_policy)
+    model = load_scoring_model(tiny_policy, "likelihood").eval()
+    rows = conversation_ids(tokenizer, ["a", "b " * 9], ["c", "d " * 5])
+    expected = []
+    with torch.no_grad():
+        for row in rows:
+            ids = torch.tensor([row])
+            logps = load_policy(tiny_policy).model(ids).logits[0].double().log_softmax(-1)
+            expected.append(float(logps[:-1].gather(1, ids[0, 1:, None]).sum()))
+    judge = Judge(model, tokenizer)
+    assert furthest(judge.score_ids(rows), expected) < 1e-3
+    assert furthest(judge.score_ids(rows, side="left"), expected) < 1e-3
+
+
+@pytest.mark.parametrize("pooling", ["product", "likelihood"])
+def test_a_judge_is_read_from_its_folder_as_it_was_made(
+    pooling: PoolingName, tiny_policy: Path, preferences: Path, tmp_path: Path, journal: Journal
 ) -> None:
-    config = RewardModelConfig(epochs=4, pooling="product", centring=0, **SMALL)
+    config = RewardModelConfig(epochs=4, pooling=pooling, centring=0, **SMALL)
     folder = tmp_path / "judge"
     report = run(config, policy=tiny_policy, preferences=preferences, judge=folder, journal=journal)
     assert report.panel.passed, report.panel.reasons
     read = load_judge(folder)
-    assert read.model.config.pooling == "product"
-    assert type(read.model).__name__ == type(load_classifier(tiny_policy)).__name__
+    assert read.model.config.pooling == pooling
+    assert type(read.model).__name__ == type(load_scoring_model(tiny_policy, pooling)).__name__
     high, low = read.score(["What is 7 + 1?"] * 2, ["so\n#### 8", "no no no no"])
     assert low < high < 0

@@ -7,7 +7,8 @@ import pytest
 from posttrain.errors import ConfigError
 from posttrain.plugins import Plugin, build
 from posttrain.records import Prompt
-from posttrain.rewards import REWARDS, check_parts, score
+from posttrain.rewards import REWARDS, check_parts
+from posttrain.rewards.scoring import score
 from posttrain.rl.rollout import Rollout
 
 

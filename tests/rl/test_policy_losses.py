@@ -19,7 +19,8 @@ def batch(
     mask_BT = torch.arange(old_BT.shape[1]) < torch.tensor(lengths)[:, None]
     totals = Totals(sum(lengths), len(lengths), longest, sum(lengths))
     advantage_B1 = torch.tensor(advantages, dtype=torch.float64)[:, None]
-    return LossBatch(logp_BT, old_BT, advantage_B1, mask_BT, totals)
+    external_B1 = torch.zeros(len(ratios), 1, dtype=torch.bool)
+    return LossBatch(logp_BT, old_BT, advantage_B1, mask_BT, totals, old_BT, external_B1)
 
 
 TWO_ROWS = batch([[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]], [2.0, -1.0], [1, 3])
@@ -51,12 +52,13 @@ def test_micro_batches_add_up_to_the_batch(name: str, aggregation: str) -> None:
     given = batch([[1.1, 0.9, 1.0], [1.3, 1.0, 0.7]], [1.0, -1.0], [1, 3])
     loss = build(POLICY_LOSSES, Plugin(name=name, options={"aggregation": aggregation}))
     rows = [
-        LossBatch(
-            given.logp_BT[i : i + 1],
-            given.old_logp_BT[i : i + 1],
-            given.advantage_B1[i : i + 1],
-            given.mask_BT[i : i + 1],
-            given.totals,
+        replace(
+            given,
+            **{
+                name: getattr(given, name)[i : i + 1]
+                for name in vars(given)
+                if isinstance(getattr(given, name), torch.Tensor)
+            },
         )
         for i in range(2)
     ]

@@ -7,8 +7,9 @@ import pytest
 
 from posttrain.plugins import Plugin, build
 from posttrain.records import Prompt
+from posttrain.rl.pool import Pool
 from posttrain.rl.rollout import Rollout
-from posttrain.rl.samplers import PROMPT_SAMPLERS, Pool
+from posttrain.rl.samplers import PROMPT_SAMPLERS
 
 PROMPTS = [
     Prompt(id=str(i), text=f"{i}?", answer="1", task="arithmetic", source="test") for i in range(10)
@@ -27,6 +28,7 @@ def test_a_restored_pool_draws_the_same_prompts(name: str, count: int) -> None:
 
     def draw(one: Pool, step: int) -> list[str]:
         drawn = PROMPT_SAMPLERS[name](one, count)
+        one.drawn()
         assert len(drawn) == count
         one.observe([group(p, [float(rng.random() < 0.5), 0.0]) for p in drawn], step)
         return [p.id for p in drawn]

@@ -8,9 +8,11 @@ are checked long before a model is loaded.
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from posttrain.engines.sampling import Completion, Sampling
+from posttrain.engines.sampling import Completion, Request, Sampling
 
-__all__ = ["ENGINES", "Completion", "Engine", "Sampling"]
+__all__ = ["ENGINES", "Completion", "Engine", "Request", "Sampling", "Until"]
+
+Until = Callable[[Sequence[int]], bool]
 
 
 class Engine(Protocol):
@@ -18,6 +20,15 @@ class Engine(Protocol):
 
     def generate(self, prompts: Sequence[str], sampling: Sampling) -> list[list[Completion]]:
         """Completions [P][samples], the same for the same policy, prompts and `sampling`."""
+
+    def resume(
+        self, requests: Sequence[Request], sampling: Sampling, until: Until | None = None
+    ) -> list[Completion]:
+        """What each request adds; of `sampling`, all but its counts and its seed hold.
+
+        `until` is told the places of the requests that are done, and stops the rest when it says
+        so; they come back as far as they got, truncated.
+        """
 
     def logps(self, prompts: Sequence[str], responses: Sequence[str]) -> list[list[float]]:
         """Log-probs in nats of each response's tokens, the end-of-turn token included."""

@@ -36,6 +36,14 @@ def response_logps(
     model: Any, rows: Sequence[Row], pad: int, temperature: float = 1.0
 ) -> tuple[Tensor, Tensor]:
     """Log-probs [B, T] in float32 and their mask; responses start at column 0."""
+    logps_BT, mask_BT, _ = response_scores(model, rows, pad, temperature)
+    return logps_BT, mask_BT
+
+
+def response_scores(
+    model: Any, rows: Sequence[Row], pad: int, temperature: float = 1.0, *, entropy: bool = False
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Log-probs [B, T], their mask and, if asked for, the entropy in nats at each token."""
     device = model.device
     distinct: dict[tuple[Ids, Ids], int] = {}
     of_row = [distinct.setdefault((row.prompt, row.response), len(distinct)) for row in rows]
@@ -47,6 +55,7 @@ def response_logps(
     cache = DynamicCache(config=model.config)
     first_UV = run(model, prefix, cache, keep=1)[:, -1][owner_U]
     logps_UT = token_logps(first_UV, responses.ids_BT[:, 0], temperature)[:, None]
+    entropy_UT = entropies(first_UV, temperature)[:, None] if entropy else None
     if responses.ids_BT.shape[1] > 1:
         cache.batch_select_indices(owner_U)
         prefix_mask_UT = prefix.mask_BT[owner_U]
@@ -58,8 +67,11 @@ def response_logps(
         logits_UTV = run(model, rest, cache, keep=0)
         rest_UT = token_logps(logits_UTV, responses.ids_BT[:, 1:], temperature)
         logps_UT = torch.cat([logps_UT, rest_UT], dim=1)
+        if entropy_UT is not None:
+            entropy_UT = torch.cat([entropy_UT, entropies(logits_UTV, temperature)], dim=1)
     of_row_B = torch.tensor(of_row, device=device)
-    return logps_UT[of_row_B], responses.mask_BT.bool()[of_row_B]
+    spread_BT = None if entropy_UT is None else entropy_UT[of_row_B]
+    return logps_UT[of_row_B], responses.mask_BT.bool()[of_row_B], spread_BT
 
 
 def batches(rows: Sequence[Row], tokens: int) -> Iterator[list[Row]]:
@@ -110,6 +122,12 @@ def token_logps(logits: Tensor, tokens: Tensor, temperature: float = 1.0) -> Ten
     scaled = logits.float() / temperature
     taken = scaled.gather(-1, tokens[..., None])[..., 0]
     return taken - scaled.logsumexp(dim=-1)
+
+
+def entropies(logits: Tensor, temperature: float = 1.0) -> Tensor:
+    """Entropy in nats, in float32, of the distributions with logits [..., V]."""
+    logps = (logits.float() / temperature).log_softmax(dim=-1)
+    return -(logps.exp() * logps).sum(dim=-1)
 
 
 def pad_left(rows: Sequence[Sequence[int]], pad: int, device: torch.device) -> Padded:

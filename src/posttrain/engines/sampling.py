@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 
 class Sampling(NamedTuple):
-    """How to draw. `temperature` 0 is greedy; `top_p` 1 and `top_k` 0 keep every token."""
+    """How to draw. `temperature` 0 is greedy; `top_p` 1 and `top_k` 0 keep every token; `stop`:
+    ids of tokens that end a piece, besides the policy's own."""
 
     samples: int = 1
     temperature: float = 1.0
@@ -12,6 +13,20 @@ class Sampling(NamedTuple):
     top_k: int = 0
     max_new_tokens: int = 64
     seed: int = 0
+    stop: tuple[int, ...] = ()
+
+
+class Request(NamedTuple):
+    """One completion to go on with: what is `written` so far, and the most tokens to add.
+
+    A token's random number depends on `seed` and its place in the response alone, so that the same
+    policy writes the same response in one piece or in several.
+    """
+
+    prompt: str
+    seed: int
+    room: int
+    written: tuple[int, ...] = ()
 
 
 class Completion(NamedTuple):

@@ -3,14 +3,18 @@
 Prompts of like length share a batch, padded on the left; the samples of a prompt share one
 prefill; rows that are done leave the batch. A row's random numbers depend on the seed and
 its place alone, so that neither batch size nor its neighbours change what is drawn.
+Shapes: B rows still decoded, N rows in all, P prefixes, G samples of each, T tokens, V vocabulary.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from posttrain.engines import Until
 from posttrain.engines.cache import growing_cache
 from posttrain.engines.likelihood import (
     Padded,
@@ -21,7 +25,7 @@ from posttrain.engines.likelihood import (
     run,
     token_logps,
 )
-from posttrain.engines.sampling import Completion, Sampling
+from posttrain.engines.sampling import Completion, Request, Sampling
 from posttrain.policies import Policy, batch_ids, chat_texts
 
 COMPACT_SHARE = 1 / 16
@@ -29,6 +33,19 @@ COMPACT_SHARE = 1 / 16
 
 LOGITS_BYTES = 256 * 2**20
 """Logits of at most this size stand in memory when likelihoods are measured."""
+
+
+Ended = Callable[[Sequence[int]], bool]
+
+
+class Rows(NamedTuple):
+    """What is decoded together: row n goes on from `prefixes[owners[n]]`, draws its tokens by
+    `draws_NT[n]` and may have `rooms[n]` of them, at least one."""
+
+    prefixes: list[list[int]]
+    owners: list[int]
+    draws_NT: Tensor
+    rooms: list[int]
 
 
 class TransformersEngine:
@@ -51,9 +68,13 @@ class TransformersEngine:
                 size = max(1, self.batch // group)
                 for start in range(0, len(by_length), size):
                     chosen = by_length[start : start + size]
-                    draws_BT = draws_PGT[chosen, first : first + group].flatten(0, 1)
-                    rows = self._decode([prompt_ids[p] for p in chosen], group, draws_BT, sampling)
-                    for index, completion in enumerate(rows):
+                    rows = Rows(
+                        [prompt_ids[p] for p in chosen],
+                        [at for at in range(len(chosen)) for _ in range(group)],
+                        draws_PGT[chosen, first : first + group].flatten(0, 1),
+                        [sampling.max_new_tokens] * (len(chosen) * group),
+                    )
+                    for index, completion in enumerate(self._decode(rows, sampling)):
                         found[chosen[index // group]].append(completion)
         return found
 
@@ -76,34 +97,79 @@ class TransformersEngine:
                     found[row.place] = logp_T[: len(row.response)]
         return found
 
+    def resume(
+        self, requests: Sequence[Request], sampling: Sampling, until: Until | None = None
+    ) -> list[Completion]:
+        """Go on with each request; see `Engine.resume`."""
+        texts = list(dict.fromkeys(request.prompt for request in requests))
+        ids = batch_ids(self.policy.tokenizer, chat_texts(self.policy.tokenizer, texts))
+        prompt_ids = dict(zip(texts, ids, strict=True))
+        prefixes = [(*prompt_ids[request.prompt], *request.written) for request in requests]
+        order = sorted(range(len(requests)), key=lambda i: (len(prefixes[i]), prefixes[i], i))
+        found = [Completion("", (), (), truncated=True)] * len(requests)
+        done: list[int] = []
+        stopped = False
+
+        def told(chosen: list[int], ended: Sequence[int]) -> bool:
+            nonlocal stopped
+            done.extend(chosen[row] for row in ended)
+            stopped = until is not None and until(done)
+            return stopped
+
+        with evaluating(self.policy), torch.no_grad():
+            for start in range(0, len(order), self.batch):
+                chosen = order[start : start + self.batch]
+                distinct = list(dict.fromkeys(prefixes[i] for i in chosen))
+                places = {prefix: at for at, prefix in enumerate(distinct)}
+                rows = Rows(
+                    [list(prefix) for prefix in distinct],
+                    [places[prefixes[i]] for i in chosen],
+                    own_draws([requests[i] for i in chosen], sampling),
+                    [requests[i].room for i in chosen],
+                )
+                completions = self._decode(rows, sampling, partial(told, chosen))
+                for index, completion in zip(chosen, completions, strict=True):
+                    found[index] = completion
+                if stopped:
+                    break
+        return found
+
     def _decode(
-        self, prompt_ids: list[list[int]], group: int, draws_BT: Tensor, sampling: Sampling
+        self, rows: "Rows", sampling: Sampling, ended: "Ended | None" = None
     ) -> Iterator[Completion]:
-        """Decode `group` rows of each prompt together; yields them in the order of the prompts."""
+        """Decode the rows together; yields their completions in order. `ended` is told which rows
+        ended at each token, and stops the others when it says so."""
         model, device = self.policy.model, self.policy.model.device
-        padded = pad_left(prompt_ids, int(self.policy.tokenizer.pad_token_id), device)
-        cache = growing_cache(model, sampling.max_new_tokens)
-        logits_BV = run(model, padded, cache, keep=1)[:, -1].repeat_interleave(group, dim=0)
-        cache.batch_repeat_interleave(group)
-        mask_BT = padded.mask_BT.repeat_interleave(group, dim=0)
-        position_B = padded.positions_BT[:, -1].repeat_interleave(group)
-        draws_BT = draws_BT.to(device)
+        padded = pad_left(rows.prefixes, int(self.policy.tokenizer.pad_token_id), device)
+        width = max(rows.rooms)
+        cache = growing_cache(model, width)
+        owner_B = torch.tensor(rows.owners, device=device)
+        logits_BV = run(model, padded, cache, keep=1)[:, -1][owner_B]
+        if rows.owners != list(range(len(rows.prefixes))):
+            cache.batch_select_indices(owner_B)
+        mask_BT = padded.mask_BT[owner_B]
+        position_B = padded.positions_BT[:, -1][owner_B]
+        draws_NT = rows.draws_NT.to(device)
+        rooms_N = torch.tensor(rows.rooms, device=device)
         rows_B = torch.arange(len(position_B), device=device)
         live_B = torch.ones_like(rows_B, dtype=torch.bool)
-        stop = torch.tensor(sorted(self.stop_ids), device=device)
-        tokens_NT = torch.zeros(len(rows_B), sampling.max_new_tokens, dtype=torch.long)
-        tokens_NT = tokens_NT.to(device)
+        stop = torch.tensor(sorted(self.stop_ids | set(sampling.stop)), device=device)
+        tokens_NT = torch.zeros(len(rows_B), width, dtype=torch.long, device=device)
         logps_NT = torch.zeros(tokens_NT.shape, device=device)
-        lengths_N = torch.full_like(rows_B, sampling.max_new_tokens)
-        for step in range(sampling.max_new_tokens):
-            token_B = pick(logits_BV, draws_BT[rows_B, step], sampling)
+        lengths_N = rooms_N.clone()
+        for step in range(width):
+            token_B = pick(logits_BV, draws_NT[rows_B, step], sampling)
             tokens_NT[rows_B, step] = token_B
             logps_NT[rows_B, step] = token_logps(logits_BV, token_B, sampling.temperature or 1.0)
-            ended_B = live_B & torch.isin(token_B, stop)
+            full_B = rooms_N[rows_B] == step + 1
+            ended_B = live_B & (torch.isin(token_B, stop) | full_B)
             lengths_N[rows_B[ended_B]] = step + 1
             live_B = live_B & ~ended_B
+            if ended is not None and bool(ended_B.any()) and ended(rows_B[ended_B].tolist()):
+                lengths_N[rows_B[live_B]] = step + 1
+                break
             alive = int(live_B.sum())
-            if not alive or step + 1 == sampling.max_new_tokens:
+            if not alive:
                 break
             position_B = position_B + 1
             if alive <= (1 - COMPACT_SHARE) * len(live_B):
@@ -114,10 +180,10 @@ class TransformersEngine:
             mask_BT = torch.cat([mask_BT, mask_BT.new_ones(len(mask_BT), 1)], dim=1)
             turn = Padded(token_B[:, None], mask_BT, position_B[:, None])
             logits_BV = run(model, turn, cache, keep=1)[:, -1]
-        yield from self._completions(tokens_NT, logps_NT, lengths_N)
+        yield from self._completions(tokens_NT, logps_NT, lengths_N, frozenset(stop.tolist()))
 
     def _completions(
-        self, tokens_NT: Tensor, logps_NT: Tensor, lengths_N: Tensor
+        self, tokens_NT: Tensor, logps_NT: Tensor, lengths_N: Tensor, stop: frozenset[int]
     ) -> Iterator[Completion]:
         pieces = zip(tokens_NT.tolist(), logps_NT.tolist(), lengths_N.tolist(), strict=True)
         cut = [(tuple(tokens[:n]), tuple(logps[:n])) for tokens, logps, n in pieces]
@@ -126,7 +192,7 @@ class TransformersEngine:
             skip_special_tokens=True,
         )
         for (tokens, logps), text in zip(cut, texts, strict=True):
-            yield Completion(text, tokens, logps, truncated=tokens[-1] not in self.stop_ids)
+            yield Completion(text, tokens, logps, truncated=tokens[-1] not in stop)
 
 
 def stop_ids(policy: Policy) -> frozenset[int]:
@@ -153,6 +219,18 @@ def uniform(prompts: int, sampling: Sampling) -> Tensor:
     if sampling.temperature == 0:
         return torch.zeros(1).expand(shape)
     return torch.rand(shape, generator=torch.Generator().manual_seed(sampling.seed))
+
+
+def own_draws(requests: Sequence[Request], sampling: Sampling) -> Tensor:
+    """Each request's numbers from its own seed, those of the tokens it has yet to write [N, T]."""
+    width = max(request.room for request in requests)
+    draws_NT = torch.zeros(len(requests), width)
+    if sampling.temperature:
+        for row, request in zip(draws_NT, requests, strict=True):
+            written = len(request.written)
+            generator = torch.Generator().manual_seed(request.seed)
+            row[: request.room] = torch.rand(written + request.room, generator=generator)[written:]
+    return draws_NT
 
 
 def pick(logits_BV: Tensor, draws_B: Tensor, sampling: Sampling) -> Tensor:

@@ -15,7 +15,7 @@ from posttrain.errors import DataError, Fault
 from posttrain.policies import batch_ids, chat_texts
 from posttrain.records import Preference
 from posttrain.reward_model.panel import PANEL, Panel
-from posttrain.reward_model.pooling import load_classifier
+from posttrain.reward_model.pooling import load_scoring_model
 
 
 def conversation_ids(
@@ -51,7 +51,7 @@ def token_pairs(tokenizer: PreTrainedTokenizerBase, rows: Sequence[Preference]) 
 
 
 class Judge:
-    """A sequence classifier with one output; `pooling` says what of the conversation it reads."""
+    """A model with one output per conversation; its `pooling` says what that is made of."""
 
     def __init__(self, model: Any, tokenizer: PreTrainedTokenizerBase, *, batch: int = 64) -> None:
         self.model = model.eval()
@@ -124,7 +124,7 @@ def load_judge(folder: Path, *, require_panel: bool = True) -> Judge:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        model: Any = load_classifier(folder)
+        model: Any = load_scoring_model(folder)
     except (OSError, ValueError, KeyError) as error:
         raise DataError(
             Fault("not a judge folder", str(folder), str(error).split("\n")[0], "check the path")

@@ -26,8 +26,9 @@ class RewardModelConfig(TrainingConfig):
     """Options of reward-model training; the learning rate is TRL's."""
 
     learning_rate: float = Field(1e-4, gt=0, description="peak learning rate of AdamW")
-    pooling: Literal["last", "product"] = Field(
-        "last", description="score the last token, or the product of every token's chance"
+    pooling: Literal["last", "product", "likelihood"] = Field(
+        "last",
+        description="a head at the last token, or at every token, or the model's own chances",
     )
     centring: float = Field(
         0.01, ge=0, description="weight of (chosen + rejected)^2, Eq. 2 of arXiv:2312.09244; 0: off"
@@ -77,7 +78,7 @@ def run(
     from posttrain.policies import load_policy, save_policy
     from posttrain.reward_model.examine import examine
     from posttrain.reward_model.judge import check_pad_token, load_judge, token_pairs
-    from posttrain.reward_model.pooling import load_classifier
+    from posttrain.reward_model.pooling import load_scoring_model
 
     quiet()
     tokenizer = load_policy(policy, dtype=torch.float32).tokenizer
@@ -96,9 +97,9 @@ def run(
             )
         )
 
-    # The score head starts at random, and PEFT and the Trainer draw from the global generator.
+    # A score head starts at random, and PEFT and the Trainer draw from the global generator.
     set_seed(config.seed)
-    model = load_classifier(policy, config.pooling)
+    model = load_scoring_model(policy, config.pooling)
     trainer = reward_trainer(config, model, tokenizer, learned, journal)
     done = train(trainer, journal)
     save_policy(done.model, tokenizer, judge)
@@ -145,6 +146,7 @@ def reward_trainer(
     from trl import RewardConfig, RewardTrainer
 
     from posttrain.hf_trainer import JournalCallback, adapter, trainer_arguments
+    from posttrain.reward_model.pooling import POOLINGS
 
     columns: dict[str, list[Any]] = {
         "chosen_ids": [pair.chosen for pair in pairs],
@@ -162,6 +164,6 @@ def reward_trainer(
         args=arguments,
         train_dataset=Dataset.from_dict(columns).select(order),
         processing_class=tokenizer,
-        peft_config=adapter(config, "SEQ_CLS"),
+        peft_config=adapter(config, POOLINGS[config.pooling].task),
         callbacks=[JournalCallback(journal, config.checkpoint_every)],
     )

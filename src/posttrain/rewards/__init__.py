@@ -1,7 +1,7 @@
-"""Rewards: rollouts in, one float per rollout out; the stage adds the parts up by weight.
+"""Rewards: rollouts in, one float per rollout out; a gate makes one number of the parts.
 
-The judge is that of the stage's `judge` port, or None. To add a reward, write the function
-and a line in REWARDS.
+The judge is that of the stage's `judge` port, or None. A number that is not finite drops the
+rollout's group, and is counted. To add a reward, write the function and a line in REWARDS.
 """
 
 import math
@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 
 from posttrain.errors import ConfigError, Fault, accepted
 from posttrain.rewards.verifiers import verify
-from posttrain.rl.rollout import Group, Rollout
+from posttrain.rl.rollout import Rollout
 from posttrain.tasks import MARK
 
 Reward = Callable[..., list[float]]
@@ -119,21 +119,3 @@ def check_parts(
         )
     if faults:
         raise ConfigError(*faults)
-
-
-def score(
-    groups: Sequence[Group],
-    rewards: Mapping[str, Reward],
-    weights: Mapping[str, float],
-    judge: Judge | None,
-) -> list[Group]:
-    """Reward every rollout: the sum of its parts, each times its weight (1 where not named)."""
-    rollouts = [rollout for group in groups for rollout in group]
-    parts = {name: reward(rollouts, judge) for name, reward in rewards.items()}
-    scored = []
-    for index, rollout in enumerate(rollouts):
-        own = {name: float(values[index]) for name, values in parts.items()}
-        total = sum(weights.get(name, 1.0) * value for name, value in own.items())
-        scored.append(rollout.rewarded(own, total))
-    ends = iter(scored)
-    return [tuple(next(ends) for _ in group) for group in groups]

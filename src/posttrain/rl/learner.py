@@ -5,31 +5,48 @@ gradient. Dropout stays off, so nothing here is random. Shapes: B completions, T
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import torch
 from accelerate import Accelerator
 from torch import Tensor
 
-from posttrain.engines.likelihood import Row, batches, response_logps
-from posttrain.policies import Policy, chat_ids, load_policy
+from posttrain.engines.likelihood import Row, batches, response_scores
+from posttrain.errors import DataError, Fault
+from posttrain.policies import Policy, batch_ids, chat_ids, load_policy
+from posttrain.records import Prompt
 from posttrain.rl.experience import Lesson
-from posttrain.rl.losses import Loss, LossBatch, PolicyLoss, Totals, kl_estimate, seen_mean
+from posttrain.rl.hooks import Hook, UpdateFacts
+from posttrain.rl.losses import LossBatch, PolicyLoss, Totals, kl_estimate, seen_mean
+from posttrain.rl.precisions import native
+from posttrain.rl.rollout import Rollout
 
 if TYPE_CHECKING:
-    from posttrain.rl.stage import RLConfig
+    from posttrain.rl.config import RLConfig
 
 
 class Learner:
-    """A policy in float32 with its optimiser, and the reference when there is a KL term."""
+    """A policy in float32 with its optimiser, and the reference when somebody asks for it.
 
-    def __init__(self, config: "RLConfig", folder: Path, loss: PolicyLoss) -> None:
+    `precision`: as in `posttrain.rl.precisions`, for the forward pass of training.
+    """
+
+    def __init__(
+        self,
+        config: "RLConfig",
+        folder: Path,
+        loss: PolicyLoss,
+        hooks: Sequence[Hook] = (),
+        precision: Callable[..., AbstractContextManager[Any]] = native,
+    ) -> None:
         on_gpu = torch.cuda.is_available()
-        self.config, self.loss = config, loss
+        self.config, self.folder, self.loss, self.hooks = config, folder, loss, hooks
+        self.precision = precision
         self.accelerator = Accelerator(cpu=not on_gpu, mixed_precision="bf16" if on_gpu else "no")
         policy = load_policy(folder, dtype=torch.float32)
         model = with_adapter(policy.model, config) if config.lora_rank else policy.model
@@ -42,47 +59,70 @@ class Learner:
         )
         self.model, self.optimizer = self.accelerator.prepare(model.eval(), optimizer)
         self.policy = Policy(self.model, policy.tokenizer)
-        self.reference: Any = None
-        if config.kl_coefficient:
-            reads_adapter = config.lora_rank > 0
-            self.reference = self.model if reads_adapter else load_policy(folder).model
+        self._reference: Any = None
 
     def update(self, lessons: Sequence[Lesson], learning_rate: float) -> dict[str, float]:
         """Learn from the lessons of one step; mean metrics, empty when nothing had a gradient."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate
         count, parts = len(lessons), self.config.minibatches
         bounds = [count * part // parts for part in range(parts + 1)]
         slices = [range(*pair) for pair in pairwise(bounds)]
         passes = [part for part in slices if any(lessons[i].learn for i in part)]
         passes = passes * self.config.ppo_epochs
         old = self._old_logps(lessons, single=len(passes) == 1)
-        found = [self._step(lessons, part, old) for part in passes]
+        found = [self._step(lessons, part, old, learning_rate) for part in passes]
         if not found:
             return {}
+        self._check_mismatch(found[0]["mismatch/mean"])
         means = {name: sum(each[name] for each in found) / len(found) for name in found[0]}
         # After the first update the policy is no longer the one that wrote the rollouts.
         return means | {"mismatch/mean": found[0]["mismatch/mean"]}
 
+    def _check_mismatch(self, gap: float) -> None:
+        limit = self.config.max_mismatch
+        if limit and not gap <= limit:
+            raise DataError(
+                Fault(
+                    f"drawn and trained log-probs differ by {gap:.3g} nats a token",
+                    "rl.max_mismatch",
+                    f"the limit is {limit}; the engine may hold old weights or another precision",
+                    "see `mismatch/mean` in the curves; recompute, or correct by importance",
+                )
+            )
+
     def _step(
-        self, lessons: Sequence[Lesson], part: range, old: dict[int, Sequence[float]]
+        self,
+        lessons: Sequence[Lesson],
+        part: range,
+        old: dict[int, Sequence[float]],
+        learning_rate: float,
     ) -> dict[str, float]:
         """One step of the optimiser on the lessons `part` points at, micro-batch by micro-batch."""
         learnt = [i for i in part if lessons[i].learn]
         totals = Totals(
-            tokens=sum(len(lessons[i].rollout.tokens) for i in part),
+            tokens=sum(lessons[i].rollout.learnable for i in part),
             rows=len(part),
             max_completion_length=self.config.max_new_tokens,
-            seen=sum(len(lessons[i].rollout.tokens) for i in learnt),
+            seen=sum(lessons[i].rollout.learnable for i in learnt),
         )
         sums: defaultdict[str, float] = defaultdict(float)
+        weights: list[Tensor] = []
         for chunk in batches(self._rows(lessons, learnt), self.config.micro_batch_tokens):
-            loss = self._loss(lessons, chunk, old, totals)
+            batch, metrics = self._batch(lessons, chunk, old, totals)
+            loss = self.loss(batch)
             self.accelerator.backward(loss.value)
             sums["loss"] += loss.value.item()
-            for name, value in loss.metrics.items():
+            for name, value in (loss.metrics | metrics).items():
                 sums[name] += value.item()
+            gap_BT = (batch.logp_BT.detach() - batch.behaviour_logp_BT) * batch.mask_BT
+            weights.append(gap_BT.sum(dim=1))
         norm = self.accelerator.clip_grad_norm_(self.weights.values(), self.config.max_grad_norm)
+        facts = UpdateFacts(torch.cat(weights), len(part))
+        for hook in self.hooks:
+            factor = hook(facts)
+            sums[f"hook/{name_of(hook)}"] = factor
+            learning_rate *= factor
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
         sums["grad_norm"] = float(norm)
         sums["update/skipped"] = float(not torch.isfinite(norm))
         if torch.isfinite(norm):
@@ -90,34 +130,89 @@ class Learner:
         self.optimizer.zero_grad()
         return dict(sums)
 
-    def _loss(
+    def _batch(
         self,
         lessons: Sequence[Lesson],
         chunk: list[Row],
         old: dict[int, Sequence[float]],
         totals: Totals,
-    ) -> Loss:
-        """The loss of one micro-batch, and its share of the metrics."""
-        logp_BT, mask_BT = self._logps(self.model, chunk)
-        behaviour_BT = like(logp_BT, [lessons[row.place].rollout.behaviour_logps for row in chunk])
+    ) -> tuple[LossBatch, dict[str, Tensor]]:
+        """What the loss reads of one micro-batch, and its share of the learner's own metrics."""
+        config, mine = self.config, [lessons[row.place] for row in chunk]
+        with self.precision(self.model, "train"):
+            logp_BT, mask_BT, entropy_BT = self._scores(self.model, chunk, config.entropy_bonus > 0)
+        acted_BT = like(logp_BT, [lesson.rollout.acted for lesson in mine], 1.0).bool()
         known = [old[row.place] for row in chunk if row.place in old]
         batch = LossBatch(
             logp_BT=logp_BT,
             old_logp_BT=like(logp_BT, known) if known else logp_BT.detach(),
-            advantage_B1=like(logp_BT[:, :1], [[lessons[row.place].advantage] for row in chunk]),
-            mask_BT=mask_BT,
+            advantage_BT=advantages(logp_BT, mine),
+            mask_BT=mask_BT & acted_BT,
             totals=totals,
+            behaviour_logp_BT=like(logp_BT, [each.rollout.behaviour_logps for each in mine]),
+            external_B1=like(logp_BT[:, :1], [[each.rollout.source == "external"] for each in mine])
+            > 0,
         )
-        gap_BT = (logp_BT.detach() - behaviour_BT).abs()
-        metrics = {"mismatch/mean": seen_mean(gap_BT, batch)}
-        if self.reference is not None:
-            with torch.no_grad(), self._without_adapter():
-                reference_BT, _ = self._logps(self.reference, chunk)
-            kl_BT = kl_estimate(logp_BT, reference_BT, self.config.kl_estimator)
+        gap_BT = (logp_BT.detach() - batch.behaviour_logp_BT).abs()
+        metrics = {"mismatch/mean": seen_mean(gap_BT * ~batch.external_B1, batch)}
+        penalty_BT = torch.zeros_like(logp_BT)
+        if config.kl_coefficient:
+            with torch.no_grad(), self._reference_model() as reference:
+                reference_BT, _, _ = self._scores(reference, chunk, entropy=False)
+            kl_BT = kl_estimate(logp_BT, reference_BT, config.kl_estimator)
             metrics["kl"] = seen_mean(kl_BT.detach(), batch)
-            batch = batch.penalised(self.config.kl_coefficient * kl_BT)
-        loss = self.loss(batch)
-        return Loss(loss.value, loss.metrics | metrics)
+            penalty_BT = penalty_BT + config.kl_coefficient * kl_BT
+        if entropy_BT is not None:
+            weight_BT = like(logp_BT, [lesson.entropy_weight for lesson in mine], 1.0)
+            metrics["entropy/trained"] = seen_mean(entropy_BT.detach(), batch)
+            penalty_BT = penalty_BT - config.entropy_bonus * weight_BT * entropy_BT
+        if config.kl_coefficient or entropy_BT is not None:
+            batch = batch.penalised(penalty_BT)
+        return batch, metrics
+
+    def logps(self, rollouts: Sequence[Rollout]) -> list[Tensor]:
+        """Log-probs of each rollout's tokens now; see `PolicyView`."""
+        return self._measured(self.model, rollouts)
+
+    def reference_logps(self, rollouts: Sequence[Rollout]) -> list[Tensor]:
+        """The same under the policy that the run began with; see `PolicyView`."""
+        with self._reference_model() as reference:
+            return self._measured(reference, rollouts)
+
+    def gradient_norms(self, rollouts: Sequence[Rollout]) -> list[float]:
+        """Squared gradient norms of the rollouts' log-probs; a backward pass for each."""
+        found = []
+        for rollout in rollouts:
+            lesson = Lesson(rollout, 0, (1.0,), True)
+            logp_BT, mask_BT, _ = self._scores(self.model, self._rows([lesson], [0]), entropy=False)
+            own_BT = like(logp_BT, [rollout.acted], 1.0) * mask_BT
+            gradients = torch.autograd.grad((logp_BT * own_BT).sum(), list(self.weights.values()))
+            found.append(sum(float(gradient.square().sum()) for gradient in gradients))
+        return found
+
+    def learn(self, batches: Sequence[Sequence[Lesson]], learning_rate: float) -> dict[str, float]:
+        """One update for each batch; means of their metrics."""
+        found = [metrics for batch in batches if (metrics := self.update(batch, learning_rate))]
+        names = dict.fromkeys(name for metrics in found for name in metrics)
+        return {name: fmean(m[name] for m in found if name in m) for name in names}
+
+    def embeddings(self, prompts: Sequence[Prompt]) -> Tensor:
+        """One vector per prompt [P, H]: the mean of its tokens' input embeddings, float64."""
+        table_VH = self.model.get_input_embeddings().weight.detach().double().cpu()
+        texts = [prompt.text for prompt in prompts]
+        return torch.stack(
+            [table_VH[ids].mean(dim=0) for ids in batch_ids(self.policy.tokenizer, texts)]
+        )
+
+    def _measured(self, model: Any, rollouts: Sequence[Rollout]) -> list[Tensor]:
+        rows = self._rows([Lesson(rollout, 0, (), True) for rollout in rollouts])
+        found = [torch.empty(0)] * len(rows)
+        with torch.no_grad():
+            for chunk in batches(rows, self.config.micro_batch_tokens):
+                logp_BT, _, _ = self._scores(model, chunk, entropy=False)
+                for row, logp_T in zip(chunk, logp_BT.double().cpu(), strict=True):
+                    found[row.place] = logp_T[: len(row.response)]
+        return found
 
     def _old_logps(self, lessons: Sequence[Lesson], *, single: bool) -> dict[int, Sequence[float]]:
         """Log-probs before the update by lesson; empty where the update's own will do."""
@@ -126,26 +221,32 @@ class Learner:
             return {i: lessons[i].rollout.behaviour_logps for i in learnt}
         if single:
             return {}
-        old: dict[int, Sequence[float]] = {}
-        with torch.no_grad():
-            for chunk in batches(self._rows(lessons, learnt), self.config.micro_batch_tokens):
-                logp_BT, _ = self._logps(self.model, chunk)
-                for row, logp_T in zip(chunk, logp_BT.tolist(), strict=True):
-                    old[row.place] = logp_T[: len(row.response)]
-        return old
+        old = self._measured(self.model, [lessons[i].rollout for i in learnt])
+        return {i: logp_T.tolist() for i, logp_T in zip(learnt, old, strict=True)}
 
-    def _rows(self, lessons: Sequence[Lesson], chosen: Sequence[int]) -> list[Row]:
-        texts = dict.fromkeys(lessons[i].rollout.prompt.text for i in chosen)
+    def _rows(self, lessons: Sequence[Lesson], chosen: Sequence[int] | None = None) -> list[Row]:
+        places = range(len(lessons)) if chosen is None else chosen
+        texts = dict.fromkeys(lessons[i].rollout.prompt.text for i in places)
         ids = {text: tuple(chat_ids(self.policy.tokenizer, text)) for text in texts}
-        rollouts = [(i, lessons[i].rollout) for i in chosen]
+        rollouts = [(i, lessons[i].rollout) for i in places]
         return [Row(ids[rollout.prompt.text], rollout.tokens, i) for i, rollout in rollouts]
 
-    def _logps(self, model: Any, chunk: list[Row]) -> tuple[Tensor, Tensor]:
+    def _scores(
+        self, model: Any, chunk: list[Row], entropy: bool
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         pad = int(self.policy.tokenizer.pad_token_id)
-        return response_logps(model, chunk, pad, self.config.temperature)
+        return response_scores(model, chunk, pad, self.config.temperature, entropy=entropy)
 
-    def _without_adapter(self) -> Any:
-        return self.model.disable_adapter() if self.config.lora_rank else nullcontext()
+    @contextmanager
+    def _reference_model(self) -> Iterator[Any]:
+        """The policy that the run began with: a LoRA's own base, or the folder read once more."""
+        if self.config.lora_rank:
+            with self.model.disable_adapter():
+                yield self.model
+            return
+        if self._reference is None:
+            self._reference = load_policy(self.folder).model
+        yield self._reference
 
     def tensors(self) -> dict[str, Tensor]:
         """Trainable weights and the optimiser's moments, for a checkpoint."""
@@ -171,11 +272,30 @@ class Learner:
         self.optimizer.load_state_dict({**state, "state": moments})
 
 
-def like(wanted_BT: Tensor, rows: Sequence[Sequence[float]]) -> Tensor:
-    """Rows of numbers as a tensor of the wanted width, type and device, zeros at the end."""
+def like(wanted_BT: Tensor, rows: Sequence[Sequence[float]], empty: float = 0.0) -> Tensor:
+    """Rows of numbers as a tensor of the wanted width, type and device, zeros at the end; a row
+    without numbers is all `empty`."""
     width = wanted_BT.shape[1]
-    padded = [[*row, *[0.0] * (width - len(row))] for row in rows]
+    padded = [[*row, *[0.0] * (width - len(row))] if row else [empty] * width for row in rows]
     return torch.tensor(padded, dtype=wanted_BT.dtype, device=wanted_BT.device)
+
+
+def advantages(wanted_BT: Tensor, lessons: Sequence[Lesson]) -> Tensor:
+    """The advantages [B, 1], or [B, T] where any lesson has one per token."""
+    if all(len(lesson.advantage) == 1 for lesson in lessons):
+        return like(wanted_BT[:, :1], [lesson.advantage for lesson in lessons])
+    return like(
+        wanted_BT,
+        [
+            lesson.advantage * (len(lesson.rollout.tokens) if len(lesson.advantage) == 1 else 1)
+            for lesson in lessons
+        ],
+    )
+
+
+def name_of(hook: Any) -> str:
+    """The name of a function, its options bound or not."""
+    return str(getattr(hook, "func", hook).__name__)
 
 
 def with_adapter(model: Any, config: "RLConfig") -> Any:

@@ -14,7 +14,7 @@ ENDS = 5
 
 
 class Ledger:
-    """Counts rollouts; generated = used + dropped at any time."""
+    """Counts rollouts; generated = used + dropped + pending at any time."""
 
     def __init__(self, journal: Journal, steps: int) -> None:
         self.journal, self.steps = journal, steps
@@ -26,13 +26,16 @@ class Ledger:
         self, step: int, draw: Draw, lessons: list[Lesson], metrics: dict[str, float]
     ) -> None:
         """Add one step and log it, `metrics` with it."""
-        rollouts = [rollout for group in draw.generated for rollout in group]
-        used = sum(lesson.learn for lesson in lessons)
+        everyone = [rollout for group in draw.generated for rollout in group]
+        rollouts = [rollout for rollout in everyone if rollout.source != "external"]
+        learnt = [lesson.rollout for lesson in lessons if lesson.learn]
+        used = sum(rollout.source in ("fresh", "resumed") for rollout in learnt)
         kept = len({lesson.group for lesson in lessons if lesson.learn})
         tokens = sum(len(rollout.tokens) for rollout in rollouts)
         counts = {
             "generated": len(rollouts),
             "used": used,
+            "reused": len(learnt) - used,
             "tokens": tokens,
             "truncated": sum(rollout.truncated for rollout in rollouts),
             "groups": len(draw.generated),
@@ -42,10 +45,10 @@ class Ledger:
         self.dropped.update(draw.dropped)
         described = describe(rollouts)
         self.rewards.append(described["reward/mean"])
-        metrics = metrics | described
+        metrics = metrics | described | draw.metrics
         metrics["kept_groups"] = counts["kept_groups"] / max(1, counts["groups"])
         metrics |= {f"dropped/{why}": float(n) for why, n in draw.dropped.items()}
-        metrics |= {"tokens": float(tokens), "generated": float(len(rollouts)), "used": float(used)}
+        metrics |= {name: float(counts[name]) for name in ("tokens", "generated", "used", "reused")}
         self.journal.log(step + 1, **metrics)
         self.journal.progress(step + 1, self.steps, reward=described["reward/mean"])
 
@@ -58,6 +61,7 @@ class Ledger:
             "end_reward": fmean(self.rewards[-ENDS:]),
             "generated": sums["generated"],
             "used": sums["used"],
+            "reused": sums["reused"],
             "dropped": {why: n for why, n in sorted(self.dropped.items()) if n},
             "kept_groups": sums["kept_groups"] / max(1, sums["groups"]),
             "tokens": sums["tokens"],
@@ -81,15 +85,26 @@ def describe(rollouts: list[Rollout]) -> dict[str, float]:
     Rewards that are not finite are left out; their groups are counted as `bad_reward`.
     The entropy is that of the sampling policy, estimated by -log p of the tokens it drew.
     """
-    logps = [logp for rollout in rollouts for logp in rollout.behaviour_logps]
+    logps = [logp for rollout in rollouts for logp in own_logps(rollout)]
     parts = {name for rollout in rollouts for name in rollout.reward_parts}
+    if not rollouts:
+        return {"reward/mean": 0.0}
     return {
         "reward/mean": finite_mean([rollout.reward for rollout in rollouts]),
         "response/length": fmean(len(rollout.tokens) for rollout in rollouts),
         "response/longest": float(max(len(rollout.tokens) for rollout in rollouts)),
         "response/truncated": fmean(rollout.truncated for rollout in rollouts),
+        "response/turns": fmean(rollout.turns for rollout in rollouts),
         "entropy": -fmean(logps) if logps else 0.0,
     } | {f"reward/{part}": finite_mean([r.reward_parts[part] for r in rollouts]) for part in parts}
+
+
+def own_logps(rollout: Rollout) -> list[float]:
+    """Log-probs of the tokens that the policy wrote."""
+    if not rollout.acted:
+        return list(rollout.behaviour_logps)
+    pairs = zip(rollout.behaviour_logps, rollout.acted, strict=True)
+    return [logp for logp, own in pairs if own]
 
 
 def finite_mean(values: list[float]) -> float:

@@ -30,14 +30,18 @@ class Totals(NamedTuple):
 
 @dataclass(frozen=True)
 class LossBatch:
-    """`old_logp_BT` from before the update; `penalty_BT` is added to each token's loss (the KL
-    to a reference, already weighted)."""
+    """`old_logp_BT` from before the update, `behaviour_logp_BT` from when the tokens were drawn;
+    `advantage_BT` may be one per row [B, 1]; `mask_BT`: the tokens that the policy wrote;
+    `external_B1`: rows that another writer wrote; `penalty_BT` is added to each token's loss (the
+    KL to a reference less the entropy bonus, already weighted)."""
 
     logp_BT: Tensor
     old_logp_BT: Tensor
-    advantage_B1: Tensor
+    advantage_BT: Tensor
     mask_BT: Tensor
     totals: Totals
+    behaviour_logp_BT: Tensor
+    external_B1: Tensor
     penalty_BT: Tensor | None = None
 
     def penalised(self, penalty_BT: Tensor) -> "LossBatch":
@@ -72,18 +76,18 @@ def clip(
     """
     log_ratio_BT = (batch.logp_BT - batch.old_logp_BT).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
     ratio_BT = log_ratio_BT.exp()
-    plain_BT = -batch.advantage_B1 * ratio_BT
-    clipped_BT = -batch.advantage_B1 * ratio_BT.clamp(1 - clip_low, 1 + clip_high)
+    plain_BT = -batch.advantage_BT * ratio_BT
+    clipped_BT = -batch.advantage_BT * ratio_BT.clamp(1 - clip_low, 1 + clip_high)
     loss_BT = torch.maximum(plain_BT, clipped_BT)
     if dual_clip is not None:
-        bounded_BT = torch.minimum(loss_BT, -dual_clip * batch.advantage_B1)
-        loss_BT = torch.where(batch.advantage_B1 < 0, bounded_BT, loss_BT)
+        bounded_BT = torch.minimum(loss_BT, -dual_clip * batch.advantage_BT)
+        loss_BT = torch.where(batch.advantage_BT < 0, bounded_BT, loss_BT)
     if batch.penalty_BT is not None:
         loss_BT = loss_BT + batch.penalty_BT
     with torch.no_grad():
         shares = {
-            "clip/low": (ratio_BT < 1 - clip_low) & (batch.advantage_B1 < 0),
-            "clip/high": (ratio_BT > 1 + clip_high) & (batch.advantage_B1 > 0),
+            "clip/low": (ratio_BT < 1 - clip_low) & (batch.advantage_BT < 0),
+            "clip/high": (ratio_BT > 1 + clip_high) & (batch.advantage_BT > 0),
             "ratio/mean": ratio_BT,
             "ratio/k1": -log_ratio_BT,
             "ratio/k3": ratio_BT - 1 - log_ratio_BT,

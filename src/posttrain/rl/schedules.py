@@ -1,7 +1,8 @@
-"""Schedules: the step and the number of steps in, the share of the peak learning rate out.
+"""Schedules: the step and the number of steps in, the share of the peak learning rate out; and
+TURNS, the most pieces that a response may have at a step.
 
 The first `warmup_steps` rise linearly, and the first of them is not zero. To add a schedule,
-write the function and a line in SCHEDULES.
+write the function and a line in its dict.
 """
 
 import math
@@ -34,3 +35,13 @@ def _done(step: int, steps: int, warmup_steps: int) -> float:
 
 
 SCHEDULES: dict[str, Schedule] = {"constant": constant, "linear": linear, "cosine": cosine}
+
+Turns = Callable[..., int]
+
+
+def fixed(_step: int, /, *, turns: int = 8) -> int:
+    """As many all along."""
+    return turns
+
+
+TURNS: dict[str, Turns] = {"fixed": fixed}
