@@ -6,9 +6,9 @@ BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: help demo test check compile data base docs mlflow bench clean
+.PHONY: help demo test check compile data base docs arena arena-smoke vllm mlflow bench clean
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(BIN)/.ready: requirements.lock pyproject.toml scripts/setup.sh
 	@echo "setting up .venv (once; a minute or two)"
@@ -35,6 +35,16 @@ base: $(BIN)/.ready ## pretrain the embedded base model again (a quarter of an h
 
 docs: $(BIN)/.ready ## write the generated pages of docs/
 	@posttrain plugins > docs/plugins.md
+
+arena: $(BIN)/.ready ## compare the methods of rl under one budget (an hour on two cores)
+	@posttrain arena pipelines/arenas/methods.yaml --out runs/arena
+
+arena-smoke: $(BIN)/.ready ## run each method of rl for a few steps (ten minutes at most)
+	@posttrain arena pipelines/arenas/smoke.yaml --out runs/arena-smoke
+
+vllm: $(BIN)/.ready ## set up .venv-vllm with vLLM beside .venv, and test the engine there
+	@sh scripts/setup_vllm.sh
+	@OMP_NUM_THREADS=1 .venv-vllm/bin/python -m pytest -q tests/engines
 
 mlflow: $(BIN)/.ready ## open the MLflow pages on the local runs
 	@mlflow server --backend-store-uri sqlite:///runs/mlflow.db --host 127.0.0.1 --port 5000

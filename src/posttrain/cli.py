@@ -39,6 +39,7 @@ ENVIRONMENT = {
 VERBS: dict[str, tuple[str, str]] = {
     "run": ("run a graph on this machine through kfp.local", "posttrain.verbs.run"),
     "check": ("validate recipe, data, model, disk and services before any work", "posttrain.check"),
+    "arena": ("compare methods of `rl` under one budget", "posttrain.verbs.arena"),
     "explain": ("say of each task of a run why it was or was not run", "posttrain.verbs.explain"),
     "track": ("send a run folder to MLflow", "posttrain.verbs.track"),
     "submit": ("start a run or a schedule on Kubeflow or Argo", "posttrain.submit"),

@@ -1,7 +1,8 @@
 """Configs and recipes: a stage's options, and named bundles of options for a whole graph.
 
 Precedence, weakest first: the defaults in the code (the published values), the recipe's
-`seed`, its section of the stage, its section of the task, `--overrides`, flags.
+`seed`, its section of the stage, its section of the task, `--overrides`, flags. Where any of
+these names a `method`, its bundle stands between the defaults and the recipe.
 """
 
 import json
@@ -17,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
 from posttrain.errors import ConfigError, Fault, PosttrainError, accepted
+from posttrain.methods import load_method
 from posttrain.plugins import Family, Plugin, build, option_faults
 
 __all__ = ["Annotated", "Family", "Field", "Plugin", "Report", "StageConfig"]
@@ -152,6 +154,9 @@ def resolve(
                 merged[key], origin[key] = value, f"{layer.where}:{section}.{key}"
     for key, value in flags.items():
         merged[key], origin[key] = value, f"--{key.replace('_', '-')}"
+    for key, value in method_options(stage, merged, origin).items():
+        if key not in merged:
+            merged[key], origin[key] = value, f"method {merged['method']}:{stage}.{key}"
     faults = list(plugin_faults(config, merged, origin))
     try:
         resolved = config.model_validate(merged)
@@ -160,6 +165,15 @@ def resolve(
     if faults:
         raise ConfigError(*faults)
     return resolved
+
+
+def method_options(
+    stage: str, merged: Mapping[str, Any], origin: Mapping[str, str]
+) -> Mapping[str, Any]:
+    """The options of the method that the merged options name, if they name one."""
+    if not merged.get("method"):
+        return {}
+    return load_method(str(merged["method"]), origin["method"]).sections.get(stage, {})
 
 
 def _located(

@@ -1,11 +1,12 @@
 """The engine draws what the model says, whatever the batch."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import torch
 
-from posttrain.engines import Completion, Sampling
+from posttrain.engines import Completion, Request, Sampling
 from posttrain.engines.transformers import TransformersEngine, keep_likely, pick
 from posttrain.policies import Policy, chat_ids, load_policy
 
@@ -146,3 +147,100 @@ def test_logps_of_given_responses_do_not_depend_on_their_company(policy: Policy)
         tokens = [*policy.tokenizer(response)["input_ids"], policy.tokenizer.eos_token_id]
         completion = Completion(response, tuple(tokens), (), truncated=False)
         assert found == pytest.approx(fresh_logps(policy, prompt, completion, 1.0), abs=1e-4)
+
+
+REQUESTS = [
+    Request(prompt, seed, room)
+    for seed, (prompt, room) in enumerate(
+        [(PROMPTS[0], 24), (PROMPTS[1], 24), (PROMPTS[0], 9), (PROMPTS[3], 1), (PROMPTS[2], 24)] * 3
+    )
+]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_resumed_response_does_not_depend_on_its_company(
+    hasty: TransformersEngine, temperature: float
+) -> None:
+    sampling = Sampling(temperature=temperature)
+    whole = hasty.resume(REQUESTS, sampling)
+    if temperature:
+        assert len({len(completion.tokens) for completion in whole}) > 3
+    for batch in (1, 2, 7):
+        hasty.batch = batch
+        split = hasty.resume(REQUESTS, sampling)
+        assert [c.tokens for c in split] == [c.tokens for c in whole]
+        for one, other in zip(split, whole, strict=True):
+            assert one.logps == pytest.approx(other.logps, abs=1e-4)
+    assert hasty.resume([], sampling) == []
+
+
+def test_rooms_differ_by_row(hasty: TransformersEngine) -> None:
+    for request, completion in zip(REQUESTS, hasty.resume(REQUESTS, Sampling()), strict=True):
+        assert 1 <= len(completion.tokens) == len(completion.logps) <= request.room
+        ended = completion.tokens[-1] in hasty.stop_ids
+        assert completion.truncated == (not ended)
+        assert ended or len(completion.tokens) == request.room
+
+
+@pytest.mark.parametrize("cuts", [(1,), (3, 4), (1, 2, 8)])
+def test_one_policy_writes_the_same_in_one_piece_or_in_several(
+    hasty: TransformersEngine, policy: Policy, cuts: tuple[int, ...]
+) -> None:
+    """Each piece has another room, so other numbers of draws, and other rows for company."""
+    for request in REQUESTS:
+        (whole,) = hasty.resume([request], Sampling())
+        written: tuple[int, ...] = ()
+        logps: tuple[float, ...] = ()
+        for end in (*cuts, request.room):
+            room = min(end, request.room) - len(written)
+            if room <= 0 or (written and written[-1] in hasty.stop_ids):
+                continue
+            company = Request("7?", 99, 3)
+            more, _ = hasty.resume([request._replace(room=room, written=written), company],
+                                   Sampling())  # fmt: skip
+            written, logps = written + more.tokens, logps + more.logps
+        assert written == whole.tokens
+        assert logps == pytest.approx(whole.logps, abs=1e-4)
+        fresh = fresh_logps(policy, request.prompt, Completion("", written, (), False), 1.0)
+        assert logps == pytest.approx(fresh, abs=1e-4)
+
+
+@pytest.mark.parametrize("batch", [4, 512])
+@pytest.mark.parametrize("enough", [1, 6, 99])
+def test_until_stops_the_rest(hasty: TransformersEngine, batch: int, enough: int) -> None:
+    """What is done is whole, the rest a beginning; the first requests are begun first."""
+    requests = [request._replace(room=24) for request in REQUESTS]
+    whole = hasty.resume(requests, Sampling())
+    hasty.batch = batch
+    told: list[int] = []
+
+    def until(done: Sequence[int]) -> bool:
+        told[:] = done
+        return len(done) >= enough
+
+    part = hasty.resume(requests, Sampling(), until)
+    assert len(told) == len(set(told)) >= min(enough, len(requests))
+    for at, (piece, full) in enumerate(zip(part, whole, strict=True)):
+        assert piece.tokens == full.tokens[: len(piece.tokens)]
+        assert (piece.tokens == full.tokens) == (at in told)
+        assert at in told or piece.truncated
+    begun = [bool(piece.tokens) for piece in part]
+    assert begun == sorted(begun, reverse=True)
+    assert all(begun) == (batch == 512 or enough == 99)
+
+
+def test_stop_ids_end_a_piece_besides_the_policys_own(
+    hasty: TransformersEngine, policy: Policy
+) -> None:
+    stop = tuple(range(3, len(policy.tokenizer), 8))
+    requests = [request._replace(room=24) for request in REQUESTS]
+    heard = hasty.resume(requests, Sampling(stop=stop))
+    ends = [completion.tokens[-1] in stop for completion in heard]
+    assert any(ends)
+    assert not all(ends)
+    for piece, full in zip(heard, hasty.resume(requests, Sampling()), strict=True):
+        assert piece.tokens == full.tokens[: len(piece.tokens)]
+        assert not {*stop, *hasty.stop_ids} & {*piece.tokens[:-1]}
+        assert piece.truncated == (piece.tokens[-1] not in {*stop, *hasty.stop_ids})
+        own = [t for t in piece.tokens if t not in hasty.stop_ids]
+        assert piece.text == policy.tokenizer.decode(own, skip_special_tokens=True)

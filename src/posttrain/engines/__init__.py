@@ -5,10 +5,15 @@ weights, the next call samples from the new ones. This module stays light, becau
 are checked long before a model is loaded.
 """
 
+import sys
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from importlib.util import find_spec
+from typing import Annotated, Any, Literal, Protocol
+
+from pydantic import Field
 
 from posttrain.engines.sampling import Completion, Request, Sampling
+from posttrain.errors import ConfigError, Fault
 
 __all__ = ["ENGINES", "Completion", "Engine", "Request", "Sampling", "Until"]
 
@@ -27,7 +32,7 @@ class Engine(Protocol):
         """What each request adds; of `sampling`, all but its counts and its seed hold.
 
         `until` is told the places of the requests that are done, and stops the rest when it says
-        so; they come back as far as they got, truncated.
+        so; they come back as far as they got, truncated. Then the first requests are begun first.
         """
 
     def logps(self, prompts: Sequence[str], responses: Sequence[str]) -> list[list[float]]:
@@ -41,4 +46,77 @@ def transformers_engine(policy: Any, *, batch: int = 512) -> Engine:
     return TransformersEngine(policy, batch=batch)
 
 
-ENGINES: dict[str, Callable[..., Engine]] = {"transformers": transformers_engine}
+def vllm_engine(
+    policy: Any,
+    *,
+    gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = 0.5,
+    kv_cache_gib: Annotated[float | None, Field(gt=0)] = None,
+    max_model_len: Annotated[int | None, Field(ge=2)] = None,
+    batch: Annotated[int, Field(ge=1)] = 256,
+    dtype: Literal["policy", "float32", "bfloat16", "float16"] = "policy",
+    enforce_eager: bool = True,
+    sleep: bool = False,
+    tolerance: Annotated[float | None, Field(gt=0)] = None,
+) -> Engine:
+    """Decode with vLLM in this process; it takes over the policy's weights whenever they change.
+
+    `kv_cache_gib`: memory for keys and values; without it 1 GiB on a CPU, and on a GPU what
+    `gpu_memory_utilization`, a share of its memory, leaves. `max_model_len`: tokens of a prompt and
+    its response together, the model's own limit without it. `dtype`: vLLM's, by default the
+    policy's. `enforce_eager: false` compiles: a minute more at the start, faster on a GPU.
+    `sleep`: give the GPU's memory back between calls. `tolerance`: nats by which log-probs of a
+    probe may differ from the policy's, by default 0.001 on a CPU in float32 and 0.5 elsewhere.
+    """
+    if find_spec("vllm") is None:
+        raise ConfigError(
+            Fault(
+                "vLLM is not installed",
+                "engine: vllm",
+                f"{sys.prefix} does not hold it; it has an environment of its own, .venv-vllm",
+                "run `sh scripts/setup_vllm.sh`, then `.venv-vllm/bin/posttrain ...`; "
+                "or choose `engine: transformers`",
+            )
+        )
+    from posttrain.engines.vllm import VLLMEngine
+
+    return VLLMEngine(
+        policy,
+        gpu_memory_utilization=gpu_memory_utilization,
+        kv_cache_gib=kv_cache_gib,
+        max_model_len=max_model_len,
+        batch=batch,
+        dtype=dtype,
+        enforce_eager=enforce_eager,
+        sleep=sleep,
+        tolerance=tolerance,
+    )
+
+
+def vllm_server_engine(
+    policy: Any,
+    *,
+    url: Annotated[str, Field(pattern=r"^https?://[^/\s]+")],
+    model: str | None = None,
+    timeout_seconds: Annotated[float, Field(gt=0)] = 600.0,
+    retries: Annotated[int, Field(ge=0)] = 3,
+    concurrency: Annotated[int, Field(ge=1)] = 64,
+    tolerance: Annotated[float, Field(gt=0)] = 0.05,
+) -> Engine:
+    """Ask a vLLM server that was started on the policy's folder; it must hold the same weights.
+
+    `url`: such as http://127.0.0.1:8000. `model`: by the name that it is served under, the first
+    one without it. `timeout_seconds`: for an answer, each of `retries` + 1 times. `concurrency`:
+    requests at once. `tolerance`: nats by which log-probs of a probe may differ from the policy's;
+    0.001 does for a server started with `--dtype float32`, bfloat16 may take 0.5.
+    """
+    from posttrain.engines.vllm_server import ServedEngine, Server
+
+    server = Server(url.rstrip("/"), timeout_seconds, retries)
+    return ServedEngine(policy, server, model=model, concurrency=concurrency, tolerance=tolerance)
+
+
+ENGINES: dict[str, Callable[..., Engine]] = {
+    "transformers": transformers_engine,
+    "vllm": vllm_engine,
+    "vllm_server": vllm_server_engine,
+}

@@ -1,16 +1,24 @@
 """Log-probs of given responses, where equal prompts and equal responses share a forward pass.
 
 Differentiable, so that training pays for a prompt once and not once per completion, and for a
-completion drawn twice (of a sharp policy's, a third or more) once.
-Shapes: B rows, U distinct rows, P distinct prompts, T response tokens, V vocabulary.
+completion drawn twice (of a sharp policy's, a third or more) once. Logits of a large vocabulary
+stand in memory a slice of tokens at a time, in the backward pass too.
+Shapes: B rows, U distinct rows, P distinct prompts, T response tokens, N tokens, H hidden width,
+V vocabulary.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from transformers import DynamicCache
+
+from posttrain.engines.recompute import recomputed, recomputed_layers
+
+LOGITS_BYTES = 256 * 2**20
+"""Logits of at most this size in float32 stand in memory when likelihoods are measured."""
 
 
 class Padded(NamedTuple):
@@ -22,6 +30,7 @@ class Padded(NamedTuple):
 
 
 Ids = tuple[int, ...]
+Context = Callable[[], AbstractContextManager[Any]]
 
 
 class Row(NamedTuple):
@@ -41,9 +50,33 @@ def response_logps(
 
 
 def response_scores(
-    model: Any, rows: Sequence[Row], pad: int, temperature: float = 1.0, *, entropy: bool = False
+    model: Any,
+    rows: Sequence[Row],
+    pad: int,
+    temperature: float = 1.0,
+    *,
+    entropy: bool = False,
+    recompute: bool = False,
+    context: Context = nullcontext,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Log-probs [B, T], their mask and, if asked for, the entropy in nats at each token."""
+    """Log-probs [B, T], their mask and, if asked for, the entropy in nats at each token.
+
+    `recompute`: the backward pass runs each layer again instead of keeping its activations.
+    `context`: what the model runs in, then too.
+    """
+    with context():
+        return _shared_scores(model, rows, pad, temperature, entropy, recompute, context)
+
+
+def _shared_scores(
+    model: Any,
+    rows: Sequence[Row],
+    pad: int,
+    temperature: float,
+    entropy: bool,
+    recompute: bool,
+    context: Context,
+) -> tuple[Tensor, Tensor, Tensor | None]:
     device = model.device
     distinct: dict[tuple[Ids, Ids], int] = {}
     of_row = [distinct.setdefault((row.prompt, row.response), len(distinct)) for row in rows]
@@ -64,14 +97,72 @@ def response_scores(
             torch.cat([prefix_mask_UT, responses.mask_BT[:, :-1]], dim=1),
             responses.positions_BT[:, :-1] + prefix_mask_UT.sum(dim=1, keepdim=True),
         )
-        logits_UTV = run(model, rest, cache, keep=0)
-        rest_UT = token_logps(logits_UTV, responses.ids_BT[:, 1:], temperature)
+        following_UT = responses.ids_BT[:, 1:]
+        with recomputed_layers(model, context) if recompute else nullcontext():
+            rest_UT, spread_UT = piece_scores(
+                model, rest, cache, following_UT, temperature, entropy, context
+            )
         logps_UT = torch.cat([logps_UT, rest_UT], dim=1)
-        if entropy_UT is not None:
-            entropy_UT = torch.cat([entropy_UT, entropies(logits_UTV, temperature)], dim=1)
+        if entropy_UT is not None and spread_UT is not None:
+            entropy_UT = torch.cat([entropy_UT, spread_UT], dim=1)
     of_row_B = torch.tensor(of_row, device=device)
     spread_BT = None if entropy_UT is None else entropy_UT[of_row_B]
     return logps_UT[of_row_B], responses.mask_BT.bool()[of_row_B], spread_BT
+
+
+def piece_scores(
+    model: Any,
+    piece: Padded,
+    cache: DynamicCache,
+    next_UT: Tensor,
+    temperature: float,
+    entropy: bool,
+    context: Context,
+) -> tuple[Tensor, Tensor | None]:
+    """Log-probs [U, T] of the tokens that follow each of the piece's, and entropies if asked for.
+
+    Where all logits are more than LOGITS_BYTES they are made slice by slice, if the model has
+    nothing behind its output matrix (Gemma 2's soft cap, Cohere's scale).
+    """
+    vocabulary = model.config.get_text_config().vocab_size
+    if 4 * next_UT.numel() * vocabulary <= LOGITS_BYTES or not plain_head(model, piece):
+        logits_UTV = run(model, piece, cache, keep=0)
+        logps_UT = token_logps(logits_UTV, next_UT, temperature)
+        return logps_UT, entropies(logits_UTV, temperature) if entropy else None
+    hidden_NH = hidden_states(model, piece, cache).flatten(0, 1)
+    size = max(1, LOGITS_BYTES // (4 * vocabulary))
+    head = model.get_output_embeddings()
+
+    def scores(part_NH: Tensor, next_N: Tensor) -> tuple[Tensor, Tensor]:
+        logits_NV = head(part_NH)
+        spread_N = entropies(logits_NV, temperature) if entropy else logits_NV.new_empty(0)
+        return token_logps(logits_NV, next_N, temperature), spread_N
+
+    slices = zip(torch.split(hidden_NH, size), torch.split(next_UT.flatten(), size), strict=True)
+    found = [recomputed(scores, context, *part) for part in slices]
+    logps_N, spread_N = (torch.cat(column) for column in zip(*found, strict=True))
+    return logps_N.view_as(next_UT), spread_N.view_as(next_UT) if entropy else None
+
+
+def plain_head(model: Any, piece: Padded) -> bool:
+    """Whether the output matrix on the last hidden state gives the model's logits."""
+    one = Padded(piece.ids_BT[:1, :1], piece.mask_BT[:1, -1:], piece.positions_BT[:1, :1])
+    with torch.no_grad():
+        logits_BTV = run(model, one, DynamicCache(config=model.config), keep=0)
+        hidden_BTH = hidden_states(model, one, DynamicCache(config=model.config))
+        return torch.allclose(model.get_output_embeddings()(hidden_BTH), logits_BTV)
+
+
+def hidden_states(model: Any, piece: Padded, cache: DynamicCache) -> Tensor:
+    """The last hidden states [B, T, H] of one more piece."""
+    hidden_BTH: Tensor = model.get_decoder()(
+        input_ids=piece.ids_BT,
+        attention_mask=piece.mask_BT,
+        position_ids=piece.positions_BT,
+        past_key_values=cache,
+        use_cache=True,
+    ).last_hidden_state
+    return hidden_BTH
 
 
 def batches(rows: Sequence[Row], tokens: int) -> Iterator[list[Row]]:

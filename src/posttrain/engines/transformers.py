@@ -15,14 +15,13 @@ import torch
 from torch import Tensor
 
 from posttrain.engines import Until
-from posttrain.engines.cache import growing_cache
+from posttrain.engines.decoders import decoder_for
 from posttrain.engines.likelihood import (
-    Padded,
+    LOGITS_BYTES,
     Row,
     batches,
     pad_left,
     response_logps,
-    run,
     token_logps,
 )
 from posttrain.engines.sampling import Completion, Request, Sampling
@@ -30,10 +29,6 @@ from posttrain.policies import Policy, batch_ids, chat_texts
 
 COMPACT_SHARE = 1 / 16
 """Share of finished rows above which copying the cache costs less than decoding them on."""
-
-LOGITS_BYTES = 256 * 2**20
-"""Logits of at most this size stand in memory when likelihoods are measured."""
-
 
 Ended = Callable[[Sequence[int]], bool]
 
@@ -105,7 +100,9 @@ class TransformersEngine:
         ids = batch_ids(self.policy.tokenizer, chat_texts(self.policy.tokenizer, texts))
         prompt_ids = dict(zip(texts, ids, strict=True))
         prefixes = [(*prompt_ids[request.prompt], *request.written) for request in requests]
-        order = sorted(range(len(requests)), key=lambda i: (len(prefixes[i]), prefixes[i], i))
+        order = [*range(len(requests))]
+        if until is None:
+            order.sort(key=lambda i: (len(prefixes[i]), prefixes[i]))
         found = [Completion("", (), (), truncated=True)] * len(requests)
         done: list[int] = []
         stopped = False
@@ -119,6 +116,8 @@ class TransformersEngine:
         with evaluating(self.policy), torch.no_grad():
             for start in range(0, len(order), self.batch):
                 chosen = order[start : start + self.batch]
+                # The same rows in the same order: the same bits, whether anybody listens or not.
+                chosen.sort(key=lambda i: (len(prefixes[i]), prefixes[i], i))
                 distinct = list(dict.fromkeys(prefixes[i] for i in chosen))
                 places = {prefix: at for at, prefix in enumerate(distinct)}
                 rows = Rows(
@@ -142,16 +141,11 @@ class TransformersEngine:
         model, device = self.policy.model, self.policy.model.device
         padded = pad_left(rows.prefixes, int(self.policy.tokenizer.pad_token_id), device)
         width = max(rows.rooms)
-        cache = growing_cache(model, width)
-        owner_B = torch.tensor(rows.owners, device=device)
-        logits_BV = run(model, padded, cache, keep=1)[:, -1][owner_B]
-        if rows.owners != list(range(len(rows.prefixes))):
-            cache.batch_select_indices(owner_B)
-        mask_BT = padded.mask_BT[owner_B]
-        position_B = padded.positions_BT[:, -1][owner_B]
+        decoder = decoder_for(model, padded, rows.owners, width)
+        logits_BV = decoder.begin()
         draws_NT = rows.draws_NT.to(device)
         rooms_N = torch.tensor(rows.rooms, device=device)
-        rows_B = torch.arange(len(position_B), device=device)
+        rows_B = torch.arange(len(rows.owners), device=device)
         live_B = torch.ones_like(rows_B, dtype=torch.bool)
         stop = torch.tensor(sorted(self.stop_ids | set(sampling.stop)), device=device)
         tokens_NT = torch.zeros(len(rows_B), width, dtype=torch.long, device=device)
@@ -171,15 +165,11 @@ class TransformersEngine:
             alive = int(live_B.sum())
             if not alive:
                 break
-            position_B = position_B + 1
             if alive <= (1 - COMPACT_SHARE) * len(live_B):
                 kept = live_B.nonzero()[:, 0]
-                cache.batch_select_indices(kept)
-                token_B, position_B = token_B[kept], position_B[kept]
-                rows_B, mask_BT, live_B = rows_B[kept], mask_BT[kept], live_B[kept]
-            mask_BT = torch.cat([mask_BT, mask_BT.new_ones(len(mask_BT), 1)], dim=1)
-            turn = Padded(token_B[:, None], mask_BT, position_B[:, None])
-            logits_BV = run(model, turn, cache, keep=1)[:, -1]
+                decoder.keep(kept)
+                token_B, rows_B, live_B = token_B[kept], rows_B[kept], live_B[kept]
+            logits_BV = decoder.step(token_B)
         yield from self._completions(tokens_NT, logps_NT, lengths_N, frozenset(stop.tolist()))
 
     def _completions(

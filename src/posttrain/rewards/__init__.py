@@ -6,9 +6,14 @@ rollout's group, and is counted. To add a reward, write the function and a line 
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, Protocol
+from itertools import groupby
+from statistics import fmean
+from typing import Annotated, Literal, Protocol
+
+from pydantic import Field
 
 from posttrain.errors import ConfigError, Fault, accepted
+from posttrain.rewards.patch_similarity import patch_similarity
 from posttrain.rewards.verifiers import verify
 from posttrain.rl.rollout import Rollout
 from posttrain.tasks import MARK
@@ -27,10 +32,7 @@ def verifier(
     rollouts: Sequence[Rollout], _judge: Judge | None, /, *, right: float = 1.0, wrong: float = 0.0
 ) -> list[float]:
     """Whether the task's verifier accepts the response."""
-    return [
-        right if verify(r.prompt.task, r.prompt.text, r.prompt.answer, r.text) else wrong
-        for r in rollouts
-    ]
+    return [right if is_right(r) else wrong for r in rollouts]
 
 
 def judge(
@@ -83,11 +85,67 @@ def overlong(
     return [penalty(len(r.tokens)) for r in rollouts]
 
 
+def clh(
+    rollouts: Sequence[Rollout],
+    _judge: Judge | None,
+    /,
+    *,
+    reference_length: Annotated[float, Field(gt=0)] = 200.0,
+    low: Annotated[float, Field(ge=0)] = 0.3,
+    high: Annotated[float, Field(ge=0)] = 0.6,
+    tolerance: Annotated[float, Field(gt=0)] = 0.3,
+    gated: bool = False,
+) -> list[float]:
+    """LiveThinking's length part: r_len = max(0, 1 - d / eps) (arXiv:2510.07685).
+
+    d: how many tokens the response lies outside [low, high] x `reference_length`, which is the
+    mean length of the policy that the run starts with; eps = `tolerance` x `reference_length`.
+    `gated`: 0 for wrong answers, which are otherwise paid for being short. The paper adds it to
+    correctness and helpfulness by weight, assumed 1, 1 and 0.5; `low`, `high` and `tolerance`
+    are assumed too.
+    """
+
+    def share(rollout: Rollout) -> float:
+        length = len(rollout.tokens)
+        outside = max(low * reference_length - length, length - high * reference_length, 0.0)
+        return max(0.0, 1 - outside / (tolerance * reference_length))
+
+    return [share(r) if not gated or is_right(r) else 0.0 for r in rollouts]
+
+
+def long2short(
+    rollouts: Sequence[Rollout], _judge: Judge | None, /, *, strength: float = 0.2
+) -> list[float]:
+    """VibeThinker's brevity among the right answers of a group, zero-sum (arXiv:2511.06221).
+
+    With s = 1 / tokens over the right answers: strength * (s - mean s) / max |s - mean s|, 0 where
+    they are equally long and for wrong answers. Neighbours with the same prompt are a group.
+    """
+    found: list[float] = []
+    for _, rows in groupby(rollouts, key=lambda rollout: rollout.prompt.id):
+        brevity = [1 / max(1, len(r.tokens)) if is_right(r) else None for r in rows]
+        among = [s for s in brevity if s is not None]
+        mean = fmean(among) if among else 0.0
+        most = max((abs(s - mean) for s in among), default=0.0)
+        level = len(set(among)) < 2
+        found += [0.0 if s is None or level else strength * (s - mean) / most for s in brevity]
+    return found
+
+
+def is_right(rollout: Rollout) -> bool:
+    """Whether the task's verifier accepts the response."""
+    prompt = rollout.prompt
+    return verify(prompt.task, prompt.text, prompt.answer, rollout.text)
+
+
 REWARDS: dict[str, Reward] = {
     "verifier": verifier,
     "judge": judge,
     "format": format,
     "overlong": overlong,
+    "clh": clh,
+    "long2short": long2short,
+    "patch_similarity": patch_similarity,
 }
 
 

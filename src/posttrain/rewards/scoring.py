@@ -7,6 +7,7 @@ drops their group as `bad_reward`.
 import logging
 import math
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 from posttrain.rewards import Judge, Reward
@@ -38,7 +39,11 @@ def score(
 def safely(
     name: str, reward: Reward, rollouts: Sequence[Rollout], judge: Judge | None, seconds: float
 ) -> list[float]:
-    """The values of one part; NaN for each rollout on which it fails."""
+    """The values of one part; NaN for each rollout on which it fails.
+
+    A part that fails on all of them together is asked about each alone, in the time that is left.
+    """
+    ends = time.monotonic() + seconds
 
     def values(rows: Sequence[Rollout]) -> list[float]:
         found = [float(value) for value in reward(rows, judge)]
@@ -55,13 +60,17 @@ def safely(
         log.warning("reward `%s`: %s: %s", name, type(error).__name__, error)
         if len(rollouts) == 1:
             return [math.nan]
-    return [safely(name, reward, [rollout], judge, seconds)[0] for rollout in rollouts]
+    return [
+        safely(name, reward, [rollout], judge, ends - time.monotonic())[0] for rollout in rollouts
+    ]
 
 
 def within(seconds: float, work: Callable[[], list[float]]) -> list[float]:
     """The result of the work, or TimeoutError; a thread that hangs is left behind."""
-    if not math.isfinite(seconds):
+    if seconds == math.inf:
         return work()
+    if seconds <= 0:
+        raise TimeoutError
     done: list[list[float]] = []
     raised: list[BaseException] = []
 

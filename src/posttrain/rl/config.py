@@ -8,7 +8,16 @@ from posttrain.config import Family, Field, Plugin, StageConfig
 class RLConfig(StageConfig):
     """Options of reinforcement learning; the defaults are GRPO with a token mean and no KL term."""
 
+    method: str = Field(
+        "", description="a published bundle of these options, beneath whatever else is said"
+    )
     steps: int = Field(200, ge=1, description="rounds of drawing, scoring and updating")
+    max_rollouts: int = Field(
+        0, ge=0, description="stop once so many completions were drawn; 0: steps decide"
+    )
+    max_seconds: float = Field(
+        0.0, ge=0, description="stop once the steps took so long; 0: steps decide"
+    )
     prompts_per_step: int = Field(128, ge=1, description="groups in an update")
     group_size: int = Field(8, ge=1, description="completions per prompt")
     max_new_tokens: int = Field(1024, ge=1, description="tokens of the longest completion")
@@ -94,6 +103,7 @@ class RLConfig(StageConfig):
     ppo_epochs: int = Field(1, ge=1, description="passes over the rollouts of a step")
     minibatches: int = Field(1, ge=1, description="updates in such a pass")
     micro_batch_tokens: int = Field(8192, ge=1, description="tokens in one forward pass, padded")
+    gradient_checkpointing: bool = Field(False, description="trade time for memory")
     lora_rank: int = Field(0, ge=0, description="rank of a LoRA adapter; 0 trains every weight")
     lora_alpha: float = Field(32.0, gt=0, description="LoRA scale is alpha / rank")
     checkpoint_every: int = Field(20, ge=1, description="steps between checkpoints")

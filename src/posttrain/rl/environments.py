@@ -5,7 +5,9 @@ then `observe` may add text of its own, which is masked from the loss, and the p
 add one, write the class and a line in ENVIRONMENTS.
 """
 
+import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Protocol
 
 from transformers import PreTrainedTokenizerBase
@@ -33,4 +35,50 @@ class SingleTurn:
         return None
 
 
-ENVIRONMENTS: dict[str, Callable[..., Environment]] = {"single_turn": SingleTurn}
+# Nine digits a number: no result is longer than eighteen, whatever the policy writes.
+_CALL = re.compile(r" *(-?\d{1,9}) *([-+*/]) *(-?\d{1,9}) *=( ?)", re.ASCII)
+
+
+class Calculator:
+    """A tool that finishes equations: after `12 * 7 =` on a line of its own it writes ` 84`.
+
+    The rest of the line is the tool's too, its end included, so that the policy cannot add digits.
+    What is no call of two whole numbers, or has no whole result, gets no answer, and the policy
+    goes on by itself.
+    """
+
+    def stops(self, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
+        return equals_signs(tokenizer)
+
+    def observe(self, prompt: Prompt, text: str) -> str | None:
+        line = text[text.rfind("\n") + 1 :]
+        call = _CALL.fullmatch(line)
+        result = computed(int(call[1]), call[2], int(call[3])) if call else None
+        if call is None or result is None:
+            return None
+        return f"{'' if call[4] else ' '}{result}\n"
+
+
+def computed(left: int, operator: str, right: int) -> int | None:
+    """The exact result; None where it is not a whole number."""
+    match operator:
+        case "+":
+            return left + right
+        case "-":
+            return left - right
+        case "*":
+            return left * right
+    return left // right if right and left % right == 0 else None
+
+
+@lru_cache(maxsize=4)
+def equals_signs(tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
+    """The tokens that are an equals sign, with or without spaces."""
+    texts = tokenizer.batch_decode([[token] for token in range(len(tokenizer))])
+    return tuple(token for token, text in enumerate(texts) if text.strip(" ") == "=")
+
+
+ENVIRONMENTS: dict[str, Callable[..., Environment]] = {
+    "single_turn": SingleTurn,
+    "calculator": Calculator,
+}

@@ -67,12 +67,17 @@ def collect(draw: Callable[[int, int], list[Group]], wanted: int, max_draws: int
             found.generated.append(group)
             why = unusable(group, silent=max_draws > 1)
             if why:
-                found.dropped[why] += len(group)
+                found.dropped[why] += own(group)
             else:
                 found.counted.append(group)
         if len(found.counted) == wanted:
             break
     return found
+
+
+def own(group: Group) -> int:
+    """How many of its responses the policy wrote."""
+    return sum(rollout.source != "external" for rollout in group)
 
 
 def unusable(group: Group, *, silent: bool) -> str | None:

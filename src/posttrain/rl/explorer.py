@@ -51,9 +51,9 @@ class Explorer:
         play = partial(self.play, step=step)
         while any(wanted := self.budget(groups, self.config.group_size)):
             asks = [
-                Ask(prompt, self.seed(f"{step}/{attempt}/{at}/{len(group) + more}"))
+                Ask(prompt, self.seed(f"{step}/{attempt}/{at}/{place}"), None, place)
                 for at, (prompt, group) in enumerate(zip(prompts, groups, strict=True))
-                for more in range(wanted[at])
+                for place in range(len(group), len(group) + wanted[at])
             ]
             ends = iter(self.strategy(play, asks, self.demonstrations))
             fresh = self.scored([tuple(next(ends) for _ in range(count)) for count in wanted])
@@ -194,7 +194,7 @@ class Draft:
             self.truncated,
             versions=tuple(self.versions),
             acted=() if all(self.acted) else tuple(self.acted),
-            source="resumed" if self.ask.begun else "fresh",
+            source="resumed" if self.ask.begun and self.ask.begun.tokens else "fresh",
             turns=self.turns,
         )
 

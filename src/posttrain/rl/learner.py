@@ -7,6 +7,7 @@ gradient. Dropout stays off, so nothing here is random. Shapes: B completions, T
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
@@ -20,9 +21,12 @@ from posttrain.engines.likelihood import Row, batches, response_scores
 from posttrain.errors import DataError, Fault
 from posttrain.policies import Policy, batch_ids, chat_ids, load_policy
 from posttrain.records import Prompt
+from posttrain.rl.adapters import with_adapter
+from posttrain.rl.crew import add_gradients, exchange, place, share
 from posttrain.rl.experience import Lesson
 from posttrain.rl.hooks import Hook, UpdateFacts
 from posttrain.rl.losses import LossBatch, PolicyLoss, Totals, kl_estimate, seen_mean
+from posttrain.rl.padding import advantages, like
 from posttrain.rl.precisions import native
 from posttrain.rl.rollout import Rollout
 
@@ -57,7 +61,10 @@ class Learner:
             weight_decay=config.weight_decay,
             fused=True,
         )
-        self.model, self.optimizer = self.accelerator.prepare(model.eval(), optimizer)
+        # `crew` adds gradients up: DistributedDataParallel wants as many forward passes in each
+        # process, and gradients of one pass, where ours are of a prompt's and its completions'.
+        self.model = self.accelerator.prepare_model(model.eval(), evaluation_mode=True)
+        self.optimizer = self.accelerator.prepare(optimizer)
         self.policy = Policy(self.model, policy.tokenizer)
         self._reference: Any = None
 
@@ -104,19 +111,24 @@ class Learner:
             max_completion_length=self.config.max_new_tokens,
             seen=sum(lessons[i].rollout.learnable for i in learnt),
         )
-        sums: defaultdict[str, float] = defaultdict(float)
+        mine: defaultdict[str, float] = defaultdict(float)
         weights: list[Tensor] = []
-        for chunk in batches(self._rows(lessons, learnt), self.config.micro_batch_tokens):
+        rows = share(self._rows(lessons, learnt), place())
+        for chunk in batches(rows, self.config.micro_batch_tokens):
             batch, metrics = self._batch(lessons, chunk, old, totals)
             loss = self.loss(batch)
             self.accelerator.backward(loss.value)
-            sums["loss"] += loss.value.item()
+            mine["loss"] += loss.value.item()
             for name, value in (loss.metrics | metrics).items():
-                sums[name] += value.item()
+                mine[name] += value.item()
             gap_BT = (batch.logp_BT.detach() - batch.behaviour_logp_BT) * batch.mask_BT
-            weights.append(gap_BT.sum(dim=1))
+            weights.append(gap_BT.sum(dim=1)[~batch.external_B1[:, 0]].cpu())
+        add_gradients(self.weights.values())
+        told = exchange((dict(mine), weights))
+        names = dict.fromkeys(name for theirs, _ in told for name in theirs)
+        sums = {name: sum(theirs.get(name, 0.0) for theirs, _ in told) for name in names}
         norm = self.accelerator.clip_grad_norm_(self.weights.values(), self.config.max_grad_norm)
-        facts = UpdateFacts(torch.cat(weights), len(part))
+        facts = UpdateFacts(torch.cat([each for _, theirs in told for each in theirs]), len(part))
         for hook in self.hooks:
             factor = hook(facts)
             sums[f"hook/{name_of(hook)}"] = factor
@@ -128,7 +140,7 @@ class Learner:
         if torch.isfinite(norm):
             self.optimizer.step()
         self.optimizer.zero_grad()
-        return dict(sums)
+        return sums
 
     def _batch(
         self,
@@ -139,8 +151,7 @@ class Learner:
     ) -> tuple[LossBatch, dict[str, Tensor]]:
         """What the loss reads of one micro-batch, and its share of the learner's own metrics."""
         config, mine = self.config, [lessons[row.place] for row in chunk]
-        with self.precision(self.model, "train"):
-            logp_BT, mask_BT, entropy_BT = self._scores(self.model, chunk, config.entropy_bonus > 0)
+        logp_BT, mask_BT, entropy_BT = self._scores(self.model, chunk, config.entropy_bonus > 0)
         acted_BT = like(logp_BT, [lesson.rollout.acted for lesson in mine], 1.0).bool()
         known = [old[row.place] for row in chunk if row.place in old]
         batch = LossBatch(
@@ -204,25 +215,38 @@ class Learner:
             [table_VH[ids].mean(dim=0) for ids in batch_ids(self.policy.tokenizer, texts)]
         )
 
-    def _measured(self, model: Any, rollouts: Sequence[Rollout]) -> list[Tensor]:
+    def _measured(
+        self, model: Any, rollouts: Sequence[Rollout], *, together: bool = False
+    ) -> list[Tensor]:
+        """Log-probs of each rollout; `together`: every process asks for the same ones."""
         rows = self._rows([Lesson(rollout, 0, (), True) for rollout in rollouts])
-        found = [torch.empty(0)] * len(rows)
+        mine = share(rows, place()) if together else rows
+        own: dict[int, Tensor] = {}
         with torch.no_grad():
-            for chunk in batches(rows, self.config.micro_batch_tokens):
+            for chunk in batches(mine, self.config.micro_batch_tokens):
                 logp_BT, _, _ = self._scores(model, chunk, entropy=False)
                 for row, logp_T in zip(chunk, logp_BT.double().cpu(), strict=True):
-                    found[row.place] = logp_T[: len(row.response)]
-        return found
+                    own[row.place] = logp_T[: len(row.response)]
+        found = own
+        for theirs in exchange(own) if together else ():
+            found = found | theirs
+        return [found[place] for place in range(len(rows))]
 
     def _old_logps(self, lessons: Sequence[Lesson], *, single: bool) -> dict[int, Sequence[float]]:
-        """Log-probs before the update by lesson; empty where the update's own will do."""
-        learnt = [i for i, lesson in enumerate(lessons) if lesson.learn]
-        if self.config.old_logps == "engine":
-            return {i: lessons[i].rollout.behaviour_logps for i in learnt}
-        if single:
+        """Log-probs before the update by lesson; empty where the update's own will do.
+
+        No engine knows the policy's chances of another writer's tokens: these are measured.
+        """
+        rollouts = {i: lesson.rollout for i, lesson in enumerate(lessons) if lesson.learn}
+        if single and self.config.old_logps == "recompute":
             return {}
-        old = self._measured(self.model, [lessons[i].rollout for i in learnt])
-        return {i: logp_T.tolist() for i, logp_T in zip(learnt, old, strict=True)}
+        drawn = self.config.old_logps == "engine"
+        own = {i for i, rollout in rollouts.items() if drawn and rollout.source != "external"}
+        rest = [i for i in rollouts if i not in own]
+        measured = self._measured(self.model, [rollouts[i] for i in rest], together=True)
+        return {i: rollouts[i].behaviour_logps for i in own} | {
+            i: logp_T.tolist() for i, logp_T in zip(rest, measured, strict=True)
+        }
 
     def _rows(self, lessons: Sequence[Lesson], chosen: Sequence[int] | None = None) -> list[Row]:
         places = range(len(lessons)) if chosen is None else chosen
@@ -234,8 +258,23 @@ class Learner:
     def _scores(
         self, model: Any, chunk: list[Row], entropy: bool
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        pad = int(self.policy.tokenizer.pad_token_id)
-        return response_scores(model, chunk, pad, self.config.temperature, entropy=entropy)
+        config, pad = self.config, int(self.policy.tokenizer.pad_token_id)
+        context = partial(self._context, model)
+        recompute = config.gradient_checkpointing and torch.is_grad_enabled()
+        return response_scores(
+            model,
+            chunk,
+            pad,
+            config.temperature,
+            entropy=entropy,
+            recompute=recompute,
+            context=context,
+        )
+
+    @contextmanager
+    def _context(self, model: Any) -> Iterator[None]:
+        with self.accelerator.autocast(), self.precision(model, "train"):
+            yield
 
     @contextmanager
     def _reference_model(self) -> Iterator[Any]:
@@ -272,43 +311,6 @@ class Learner:
         self.optimizer.load_state_dict({**state, "state": moments})
 
 
-def like(wanted_BT: Tensor, rows: Sequence[Sequence[float]], empty: float = 0.0) -> Tensor:
-    """Rows of numbers as a tensor of the wanted width, type and device, zeros at the end; a row
-    without numbers is all `empty`."""
-    width = wanted_BT.shape[1]
-    padded = [[*row, *[0.0] * (width - len(row))] if row else [empty] * width for row in rows]
-    return torch.tensor(padded, dtype=wanted_BT.dtype, device=wanted_BT.device)
-
-
-def advantages(wanted_BT: Tensor, lessons: Sequence[Lesson]) -> Tensor:
-    """The advantages [B, 1], or [B, T] where any lesson has one per token."""
-    if all(len(lesson.advantage) == 1 for lesson in lessons):
-        return like(wanted_BT[:, :1], [lesson.advantage for lesson in lessons])
-    return like(
-        wanted_BT,
-        [
-            lesson.advantage * (len(lesson.rollout.tokens) if len(lesson.advantage) == 1 else 1)
-            for lesson in lessons
-        ],
-    )
-
-
 def name_of(hook: Any) -> str:
     """The name of a function, its options bound or not."""
     return str(getattr(hook, "func", hook).__name__)
-
-
-def with_adapter(model: Any, config: "RLConfig") -> Any:
-    """Freeze the model and add a LoRA adapter (arXiv:2106.09685) to each of its linear layers."""
-    from peft import LoraConfig, get_peft_model
-
-    adapter = LoraConfig(
-        task_type="CAUSAL_LM",
-        r=config.lora_rank,
-        lora_alpha=config.lora_alpha,
-        target_modules="all-linear",
-    )
-    # PEFT draws the adapter's start from the global generator.
-    with torch.random.fork_rng():
-        torch.manual_seed(config.seed)
-        return get_peft_model(model, adapter)

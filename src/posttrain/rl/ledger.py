@@ -13,14 +13,23 @@ ENDS = 5
 """Steps at either end over which the report averages the reward."""
 
 
+OWN = ("fresh", "resumed")
+"""Sources of what the policy wrote for this update and no other."""
+
+
 class Ledger:
     """Counts rollouts; generated = used + dropped + pending at any time."""
 
-    def __init__(self, journal: Journal, steps: int) -> None:
-        self.journal, self.steps = journal, steps
+    def __init__(self, journal: Journal, steps: int, too_long: int = 0) -> None:
+        self.journal, self.steps, self.too_long = journal, steps, too_long
         self.rewards: list[float] = []
         self.sums: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
+        self.seconds = 0.0
+
+    def spent(self, rollouts: int, seconds: float) -> bool:
+        """Whether so many completions were drawn or so much time went by; 0 has no end."""
+        return 0 < rollouts <= self.sums["generated"] or 0 < seconds <= self.seconds
 
     def enter(
         self, step: int, draw: Draw, lessons: list[Lesson], metrics: dict[str, float]
@@ -29,8 +38,8 @@ class Ledger:
         everyone = [rollout for group in draw.generated for rollout in group]
         rollouts = [rollout for rollout in everyone if rollout.source != "external"]
         learnt = [lesson.rollout for lesson in lessons if lesson.learn]
-        used = sum(rollout.source in ("fresh", "resumed") for rollout in learnt)
-        kept = len({lesson.group for lesson in lessons if lesson.learn})
+        used = sum(rollout.source in OWN for rollout in learnt)
+        kept = len({x.group for x in lessons if x.learn and x.rollout.source in OWN})
         tokens = sum(len(rollout.tokens) for rollout in rollouts)
         counts = {
             "generated": len(rollouts),
@@ -42,6 +51,7 @@ class Ledger:
             "kept_groups": kept,
         }
         self.sums.update(counts)
+        self.seconds += metrics["time/rollout"] + metrics["time/update"]
         self.dropped.update(draw.dropped)
         described = describe(rollouts)
         self.rewards.append(described["reward/mean"])
@@ -57,6 +67,7 @@ class Ledger:
         sums = self.sums
         return {
             "steps": len(self.rewards),
+            "prompts_too_long": self.too_long,
             "start_reward": fmean(self.rewards[:ENDS]),
             "end_reward": fmean(self.rewards[-ENDS:]),
             "generated": sums["generated"],
@@ -71,12 +82,14 @@ class Ledger:
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint needs, as JSON."""
-        return {"rewards": self.rewards, "sums": self.sums, "dropped": self.dropped}
+        counted = {"rewards": self.rewards, "sums": self.sums, "dropped": self.dropped}
+        return counted | {"seconds": self.seconds}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue where `state` was taken."""
         self.rewards = list(state["rewards"])
         self.sums, self.dropped = Counter(state["sums"]), Counter(state["dropped"])
+        self.seconds = state["seconds"]
 
 
 def describe(rollouts: list[Rollout]) -> dict[str, float]:

@@ -16,7 +16,7 @@ from posttrain.engines import ENGINES, Engine
 from posttrain.errors import ConfigError, DataError, Fault
 from posttrain.journal import Journal
 from posttrain.plugins import build
-from posttrain.policies import response_ids
+from posttrain.policies import batch_ids, chat_texts, response_ids
 from posttrain.records import Demonstration, Prompt
 from posttrain.rewards import REWARDS, Judge, Reward, check_parts
 from posttrain.rewards.gates import REWARD_GATES, Gate
@@ -115,12 +115,13 @@ class Loop(NamedTuple):
         journal: Journal,
     ) -> Self:
         """Load what the paths hold."""
-        pool = Pool(read_prompts(prompts, config), config.seed)
+        given = read_prompts(prompts, config)
         # A judge that nobody asks need not have passed its panel.
         scorer = load_scorer(judge if "judge" in parts.rewards else None)
         shown = demonstrations if config.strategy.name == "external" else None
         learner = Learner(config, policy, parts.loss, parts.hooks, parts.precision)
-        pool.embed = learner.embeddings
+        fitting = within_context(given, learner, config, prompts)
+        pool = Pool(fitting, config.seed, learner.embeddings)
         explorer = Explorer(
             config=config,
             engine=parts.engine(learner.policy),
@@ -133,12 +134,15 @@ class Loop(NamedTuple):
             rewards=parts.rewards,
             gate=parts.gate,
             judge=scorer,
-            demonstrations=worked(shown, pool.prompts, learner.policy.tokenizer),
+            demonstrations=worked(
+                shown, pool.prompts, learner.policy.tokenizer, config.max_new_tokens
+            ),
             turns=parts.turns,
             precision=partial(parts.precision, learner.model, "rollout"),
         )
         critic = parts.critic(policy, config.seed)
-        return cls(parts, learner, critic, explorer, Ledger(journal, config.steps))
+        ledger = Ledger(journal, config.steps, too_long=len(given) - len(fitting))
+        return cls(parts, learner, critic, explorer, ledger)
 
     def resume(self, journal: Journal) -> int:
         """Continue from the newest sound checkpoint, if there is one; how many steps are done."""
@@ -190,6 +194,27 @@ def read_prompts(folder: Path, config: RLConfig) -> list[Prompt]:
     return Pool(prompts, config.seed).first(config.max_prompts)
 
 
+def within_context(
+    prompts: Sequence[Prompt], learner: Learner, config: RLConfig, folder: Path
+) -> list[Prompt]:
+    """The prompts that leave room for a completion; none at all is a DataError."""
+    room = int(learner.model.config.max_position_embeddings) - config.max_new_tokens
+    tokenizer = learner.policy.tokenizer
+    ids = batch_ids(tokenizer, chat_texts(tokenizer, [prompt.text for prompt in prompts]))
+    fitting = [prompt for prompt, own in zip(prompts, ids, strict=True) if len(own) <= room]
+    if not fitting:
+        raise DataError(
+            Fault(
+                "no prompt fits the model's context",
+                str(folder),
+                f"the shortest has {min(map(len, ids))} tokens, and max_new_tokens"
+                f" {config.max_new_tokens} leaves room for {max(0, room)}",
+                "lower rl.max_new_tokens, or take a policy with a longer context",
+            )
+        )
+    return fitting
+
+
 def load_scorer(judge: Path | None) -> Judge | None:
     """The judge, which must have passed its panel, or None."""
     if judge is None:
@@ -199,8 +224,11 @@ def load_scorer(judge: Path | None) -> Judge | None:
     return load_judge(judge)
 
 
-def worked(folder: Path | None, prompts: Sequence[Prompt], tokenizer: Any) -> dict[str, Rollout]:
-    """The demonstrations of these prompts, by prompt, as responses of another writer."""
+def worked(
+    folder: Path | None, prompts: Sequence[Prompt], tokenizer: Any, longest: int
+) -> dict[str, Rollout]:
+    """The demonstrations of these prompts, by prompt, as responses of another writer; those of more
+    than `longest` tokens are left out."""
     if folder is None:
         return {}
     own = {prompt.id: prompt for prompt in prompts}
@@ -208,6 +236,8 @@ def worked(folder: Path | None, prompts: Sequence[Prompt], tokenizer: Any) -> di
     for row in read_rows(folder, Demonstration):
         if row.prompt_id in own and row.prompt_id not in found:
             ids = tuple(response_ids(tokenizer, row.response))
+            if len(ids) > longest:
+                continue
             blank = (0.0,) * len(ids)
             prompt = own[row.prompt_id]
             found[row.prompt_id] = Rollout(

@@ -75,6 +75,10 @@ class Pool:
             self.stats[key] = self.stats.get(key, PromptStats()).observe(rewards, step)
             self.recent.append(Seen(key, rewards))
 
+    def metrics(self) -> dict[str, float]:
+        """What the sampler said of its last draw, for the journal."""
+        return dict(self.memory.get("metrics", {}))
+
     def state(self) -> dict[str, Any]:
         """What a checkpoint needs, as JSON."""
         stats = {key: [s.count, s.total, s.last_seen, s.squares] for key, s in self.stats.items()}

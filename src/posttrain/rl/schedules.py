@@ -7,6 +7,9 @@ write the function and a line in its dict.
 
 import math
 from collections.abc import Callable
+from typing import Annotated
+
+from pydantic import Field, PositiveInt
 
 Schedule = Callable[..., float]
 
@@ -44,4 +47,20 @@ def fixed(_step: int, /, *, turns: int = 8) -> int:
     return turns
 
 
-TURNS: dict[str, Turns] = {"fixed": fixed}
+def scaling_inter(
+    step: int,
+    /,
+    *,
+    stages: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (10, 20, 30),
+    every: PositiveInt = 100,
+) -> int:
+    """stages[step // every], the last one from then on (ScalingInter-RL, arXiv:2509.08755).
+
+    The first step is 0, so each stage lasts `every` steps; upstream counts from 1 and leaves its
+    first stage a step earlier. The defaults are TextCraft's and SciWorld's; BabyAI has [6, 13,
+    20], SearchQA [5, 8, 10], WebArena [8, 12, 15] with `every` 80.
+    """
+    return stages[min(step // every, len(stages) - 1)]
+
+
+TURNS: dict[str, Turns] = {"fixed": fixed, "scaling_inter": scaling_inter}

@@ -37,7 +37,7 @@ class Values(NamedTuple):
 
 @dataclass(frozen=True)
 class Scored:
-    """Groups with their rewards; `stats` are the prompts' from before these groups."""
+    """Groups with their rewards; `stats` are the prompts' from before this step was drawn."""
 
     groups: Sequence[Group]
     stats: Mapping[str, PromptStats] = field(default_factory=dict)

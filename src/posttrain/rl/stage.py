@@ -25,6 +25,7 @@ class RLReport(Report):
     """
 
     steps: int
+    prompts_too_long: int
     start_reward: float
     end_reward: float
     generated: int
@@ -60,6 +61,8 @@ def run(
     learner, critic, explorer, ledger = loop.learner, loop.critic, loop.explorer, loop.ledger
 
     for step in range(loop.resume(journal), config.steps):
+        if ledger.spent(config.max_rollouts, config.max_seconds):
+            break
         began = time.perf_counter()
         before = explorer.pool.stats.copy()
         drawn = parts.controller.collect(explorer, step, config.prompts_per_step)
@@ -80,7 +83,10 @@ def run(
             "time/rollout": rolled_out - began,
             "time/update": time.perf_counter() - rolled_out,
         }
-        metrics |= estimate.metrics | critic.metrics() | seconds | {"lr": rate}
+        metrics |= (
+            estimate.metrics | critic.metrics() | parts.replay.metrics() | explorer.pool.metrics()
+        )
+        metrics |= seconds | {"lr": rate}
         ledger.enter(step, drawn, [lesson for batch in batches for lesson in batch], metrics)
         if (step + 1) % config.checkpoint_every == 0:
             loop.keep(journal, step + 1)

@@ -5,18 +5,21 @@ write the function, name its paper in the docstring, and add a line to ROLLOUT_S
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+from pydantic import Field
 
 from posttrain.records import Prompt
 from posttrain.rl.rollout import Rollout
 
 
 class Ask(NamedTuple):
-    """One response wanted; `begun` is what there is of it already."""
+    """The `place`-th response of a prompt's group; `begun` is what there is of it already."""
 
     prompt: Prompt
     seed: int
     begun: Rollout | None = None
+    place: int = 0
 
 
 Play = Callable[[Sequence[Ask]], list[Rollout]]
@@ -30,4 +33,26 @@ def plain(
     return play(asks)
 
 
-ROLLOUT_STRATEGIES: dict[str, Strategy] = {"plain": plain}
+def external(
+    play: Play,
+    asks: Sequence[Ask],
+    demonstrations: Mapping[str, Rollout],
+    /,
+    *,
+    external_per_group: Annotated[int, Field(ge=0)] = 1,
+) -> list[Rollout]:
+    """RL-PLUS: a worked solution takes a place in each group (arXiv:2508.00222).
+
+    The first `external_per_group` places of a group whose prompt has a demonstration are that
+    demonstration, whole, as `source` external; the policy writes all others.
+    """
+    shown = [
+        demonstrations.get(ask.prompt.id) if ask.place < external_per_group else None
+        for ask in asks
+    ]
+    wanted = [ask for ask, given in zip(asks, shown, strict=True) if given is None]
+    own = iter(play(wanted) if wanted else [])
+    return [given or next(own) for given in shown]
+
+
+ROLLOUT_STRATEGIES: dict[str, Strategy] = {"plain": plain, "external": external}

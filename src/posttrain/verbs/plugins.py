@@ -1,10 +1,12 @@
 """`posttrain plugins [--markdown]`: every plug-in family, its members and their options."""
 
+import json
 import typing
 from collections.abc import Iterator, Sequence
 
 from posttrain.cli import Parser
 from posttrain.config import family_of
+from posttrain.methods import load_method, method_names
 from posttrain.plugins import options_of
 from posttrain.stages import STAGES, describe, load_stage
 
@@ -33,6 +35,20 @@ def lines() -> Iterator[str]:
                     for k, f in fields.items()
                 )
                 yield f"| `{name}` | {describe(member)} | {options or 'none'} |".replace("\n", " ")
+
+    yield from _methods()
+
+
+def _methods() -> Iterator[str]:
+    """The bundles that a section takes with `method: NAME`."""
+    yield "\n## Methods\n"
+    yield "`rl: {method: NAME}` lays these options beneath whatever else the recipe says.\n"
+    yield "| method | what | paper | options |"
+    yield "|---|---|---|---|"
+    for name in method_names("rl"):
+        method = load_method(name)
+        options = "; ".join(f"`{k}: {json.dumps(v)}`" for k, v in method.sections["rl"].items())
+        yield f"| `{name}` | {method.about} | {method.paper} | {options} |"
 
 
 def _type(annotation: object) -> str:

@@ -1,11 +1,10 @@
-"""Policy losses: log-probs of a micro-batch in, a loss to minimise and its metrics out.
+"""What every policy loss reads and returns, and the ways to make one number of its tokens.
 
 Shapes: B completions, T tokens. `Totals` counts the whole batch of the update, so that the
-losses, and the metrics, of its micro-batches add up to those of the batch. To add a loss,
-write the function, name its paper in the docstring, and add a line to POLICY_LOSSES.
+losses, and the metrics, of its micro-batches add up to those of the batch.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -57,43 +56,65 @@ class Loss(NamedTuple):
     metrics: dict[str, Tensor]
 
 
-PolicyLoss = Callable[..., Loss]
-
-
-def clip(
-    batch: LossBatch,
-    /,
-    *,
-    clip_low: float = 0.2,
-    clip_high: float = 0.2,
-    dual_clip: float | None = None,
-    aggregation: Aggregation = "token_mean",
+def concluded(
+    loss_BT: Tensor, batch: LossBatch, aggregation: Aggregation, shares: Mapping[str, Tensor]
 ) -> Loss:
-    """PPO's clipped surrogate (arXiv:1707.06347), the ratio kept in [1 - low, 1 + high] per token.
-
-    `clip_high` 0.28 is DAPO's clip-higher (arXiv:2503.14476). `dual_clip` c bounds the loss of a
-    negative advantage by -cA (arXiv:1912.09729); off by default, always 3 in verl.
-    """
-    log_ratio_BT = (batch.logp_BT - batch.old_logp_BT).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
-    ratio_BT = log_ratio_BT.exp()
-    plain_BT = -batch.advantage_BT * ratio_BT
-    clipped_BT = -batch.advantage_BT * ratio_BT.clamp(1 - clip_low, 1 + clip_high)
-    loss_BT = torch.maximum(plain_BT, clipped_BT)
-    if dual_clip is not None:
-        bounded_BT = torch.minimum(loss_BT, -dual_clip * batch.advantage_BT)
-        loss_BT = torch.where(batch.advantage_BT < 0, bounded_BT, loss_BT)
+    """Add the penalty, make one number of the tokens' losses, and metrics of `shares` [B, T]."""
     if batch.penalty_BT is not None:
         loss_BT = loss_BT + batch.penalty_BT
     with torch.no_grad():
-        shares = {
-            "clip/low": (ratio_BT < 1 - clip_low) & (batch.advantage_BT < 0),
-            "clip/high": (ratio_BT > 1 + clip_high) & (batch.advantage_BT > 0),
+        metrics = {name: seen_mean(share_BT, batch) for name, share_BT in shares.items()}
+    return Loss(AGGREGATIONS[aggregation](loss_BT, batch), metrics)
+
+
+def log_ratio(batch: LossBatch) -> Tensor:
+    """log pi / pi_old of each token, clamped; where the clamp holds there is no gradient."""
+    return clamped(batch.logp_BT - batch.old_logp_BT)
+
+
+def log_drift(batch: LossBatch) -> Tensor:
+    """log pi_old / pi_behaviour of each token, clamped and detached; 0 where another writer's
+    chances are unknown."""
+    drift_BT = (batch.old_logp_BT - batch.behaviour_logp_BT).detach()
+    return clamped(drift_BT.masked_fill(batch.external_B1, 0.0))
+
+
+def surrogate(ratio_BT: Tensor, advantage_BT: Tensor, low: float, high: float) -> Tensor:
+    """PPO's pessimistic loss: the worse of the ratio and the ratio kept in [1 - low, 1 + high]."""
+    clipped_BT = -advantage_BT * ratio_BT.clamp(1 - low, 1 + high)
+    return torch.maximum(-advantage_BT * ratio_BT, clipped_BT)
+
+
+def clamped(log_ratio: Tensor) -> Tensor:
+    """Keep a log-ratio where `exp` is finite and not zero."""
+    return log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+
+
+def clip_shares(
+    ratio_BT: Tensor, advantage_BT: Tensor, low: float, high: float
+) -> dict[str, Tensor]:
+    """Which tokens clipping stops, at either side."""
+    return {
+        "clip/low": (ratio_BT < 1 - low) & (advantage_BT < 0),
+        "clip/high": (ratio_BT > 1 + high) & (advantage_BT > 0),
+    }
+
+
+def ratio_shares(log_ratio_BT: Tensor) -> dict[str, Tensor]:
+    """The mean ratio, and k1 and k3 of the KL from the old policy."""
+    with torch.no_grad():
+        ratio_BT = log_ratio_BT.exp()
+        return {
             "ratio/mean": ratio_BT,
             "ratio/k1": -log_ratio_BT,
             "ratio/k3": ratio_BT - 1 - log_ratio_BT,
         }
-        metrics = {name: seen_mean(share_BT, batch) for name, share_BT in shares.items()}
-    return Loss(AGGREGATIONS[aggregation](loss_BT, batch), metrics)
+
+
+def row_mean(values_BT: Tensor, batch: LossBatch) -> Tensor:
+    """Mean over each row's tokens [B, 1], 0 for an empty row."""
+    lengths_B1 = batch.mask_BT.sum(dim=1, keepdim=True).clamp(min=1)
+    return (values_BT * batch.mask_BT).sum(dim=1, keepdim=True) / lengths_B1
 
 
 def seen_mean(values_BT: Tensor, batch: LossBatch) -> Tensor:
@@ -147,5 +168,3 @@ AGGREGATIONS: dict[str, Callable[[Tensor, LossBatch], Tensor]] = {
     "sequence_mean": sequence_mean,
     "token_sum_norm": token_sum_norm,
 }
-
-POLICY_LOSSES: dict[str, PolicyLoss] = {"clip": clip}

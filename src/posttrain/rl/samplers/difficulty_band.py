@@ -1,19 +1,8 @@
-"""Prompt samplers: the pool of prompts and what is known about them in, the next prompts out.
-
-A sampler keeps no state of its own; what must survive a kill is in the `Pool`. To add one,
-write the function and a line in PROMPT_SAMPLERS.
-"""
-
-from collections.abc import Callable
+"""Prompts that are neither too hard nor too easy."""
 
 from posttrain.records import Prompt
 from posttrain.rl.pool import Pool
 from posttrain.rl.rollout import PromptStats
-
-
-def uniform(pool: Pool, count: int, /) -> list[Prompt]:
-    """Every prompt once an epoch, in a new order each time."""
-    return [pool.next() for _ in range(count)]
 
 
 def difficulty_band(
@@ -36,9 +25,3 @@ def difficulty_band(
         wanted = not stats.count or stale or low <= stats.mean <= high
         (taken if wanted else passed).append(prompt)
     return (taken + passed)[:count]
-
-
-PROMPT_SAMPLERS: dict[str, Callable[..., list[Prompt]]] = {
-    "uniform": uniform,
-    "difficulty_band": difficulty_band,
-}

@@ -1,14 +1,17 @@
 """Critics: what predicts the return of each token for the estimators that ask for it.
 
-To add one, write the class, name its paper in the docstring, and add a line to CRITICS.
+To add one, write the class in a file of its name, name its paper in the docstring, and add a line
+to CRITICS.
 """
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Protocol
 
 from torch import Tensor
 
+from posttrain.rl.critics.mini_ensemble import MiniEnsemble
+from posttrain.rl.critics.none import Nobody
+from posttrain.rl.critics.single import Single
 from posttrain.rl.rollout import Group
 from posttrain.rl.scored import Values
 
@@ -29,23 +32,8 @@ class Critic(Protocol):
         """Take over what `tensors` returned."""
 
 
-class Nobody:
-    """No critic: estimators compare the rollouts of a group."""
-
-    def __init__(self, policy: Path, seed: int) -> None:
-        """There is nothing to load."""
-
-    def assess(self, groups: Sequence[Group]) -> Values | None:
-        return None
-
-    def metrics(self) -> dict[str, float]:
-        return {}
-
-    def tensors(self) -> dict[str, Tensor]:
-        return {}
-
-    def restore(self, tensors: dict[str, Tensor]) -> None:
-        """There is nothing to restore."""
-
-
-CRITICS: dict[str, Callable[..., Critic]] = {"none": Nobody}
+CRITICS: dict[str, Callable[..., Critic]] = {
+    "none": Nobody,
+    "single": Single,
+    "mini_ensemble": MiniEnsemble,
+}

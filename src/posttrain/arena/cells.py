@@ -1,0 +1,119 @@
+"""The cells of an arena: one method, one seed, one ground; each a run of `rl` and of `benchmark`.
+
+Everything goes through the store, so an arena that was killed, or that gained a method, does only
+what is missing.
+"""
+
+import time
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from posttrain.arena.config import START, Arena, layer
+from posttrain.artifacts import write_json
+from posttrain.cli import layers_of
+from posttrain.config import Recipe, resolve
+from posttrain.errors import PosttrainError
+from posttrain.execution import Request, execute, record_path
+from posttrain.stages import TASKS, load_stage
+
+FAILURE = "failure.json"
+
+PORTS: Mapping[str, Mapping[str, str]] = {
+    "raw": {},
+    "base": {},
+    "curate": {"rows": "raw.rows"},
+    "sft": {"policy": "base.policy", "demonstrations": "curate.demonstrations"},
+    "reject": {"policy": "sft.trained", "prompts": "curate.prompts"},
+    "benchmark_sft": {"policy": "sft.trained", "evaluation": "curate.evaluation"},
+    "rl": {
+        "policy": "sft.trained",
+        "prompts": "curate.prompts",
+        "demonstrations": "reject.demonstrations",
+    },
+    "benchmark_rl": {"policy": "rl.trained", "evaluation": "curate.evaluation"},
+}
+"""Task -> input port -> the task and output that fill it, as in the whole graph."""
+
+
+class Cell(NamedTuple):
+    """A method with a seed on a ground; without a method, the start that all share."""
+
+    ground: str
+    method: str = ""
+    seed: int = 0
+
+    @property
+    def folder(self) -> str:
+        """Where its records are, below the arena's own folder."""
+        return f"{self.ground}/{self.method}/{self.seed}" if self.method else f"{self.ground}/start"
+
+
+def cells(arena: Arena) -> list[Cell]:
+    """All cells, seed by seed, so that an unfinished arena has compared like with like."""
+    return [
+        Cell(ground, method, seed)
+        for seed in arena.seeds
+        for ground in arena.grounds
+        for method in arena.methods
+    ]
+
+
+def play(arena: Arena, cell: Cell, out: Path, store: Path) -> None:
+    """Run the tasks of a cell. A fault of the method's own is written down and stops nobody."""
+    home = out / cell.folder
+    tasks = ("rl", "benchmark_rl") if cell.method else (*START, "benchmark_sft")
+    started = {"id": uuid.uuid4().hex, "name": cell.folder.replace("/", "-"), "seed": cell.seed}
+    write_json(home / "launch.json", started | {"started": time.time()})
+    (home / FAILURE).unlink(missing_ok=True)
+    try:
+        for task in tasks:
+            execute(request(arena, cell, task, out, store))
+    except PosttrainError as error:
+        if not cell.method or error.exit_code == 75:
+            raise
+        write_json(home / FAILURE, {"faults": [str(fault) for fault in error.faults]})
+
+
+def request(arena: Arena, cell: Cell, task: str, out: Path, store: Path) -> Request:
+    """One task of a cell."""
+    stage = load_stage(TASKS[task])
+    home, start = out / cell.folder, out / Cell(cell.ground).folder
+    where = {name: start if name in START else home for name in PORTS}
+    layers = layers_for(arena, cell)
+    flags = {"seed": cell.seed} if task == "rl" else {}
+    inputs = {
+        port: where[source.split(".")[0]] / source.replace(".", "/")
+        for port, source in PORTS[task].items()
+    }
+    return Request(
+        stage=stage,
+        task=task,
+        config=resolve(stage.config, stage.name, task, layers, flags),
+        inputs=inputs,
+        outputs={p.name: home / task / p.name for p in stage.outputs},
+        store=store,
+        run_folder=home,
+        recipe=arena.recipe,
+    )
+
+
+def layers_for(arena: Arena, cell: Cell) -> list[Recipe]:
+    """The recipe, the arena's options, the ground's, the budget, and the method's own."""
+    ground = arena.grounds[cell.ground]
+    suites: Mapping[str, Any] = {"suites": [{"name": ground.suite, "samples": 2}]}
+    budget = {"max_rollouts": arena.rollouts, "max_seconds": arena.seconds}
+    own = {"method": cell.method, **arena.methods.get(cell.method, {})}
+    return [
+        *layers_of(arena.recipe, ""),
+        layer("arena:options", {"benchmark": suites}),
+        layer("arena:options", arena.options),
+        layer(f"arena:grounds.{cell.ground}", ground.options),
+        layer(f"arena:methods.{cell.method}", {"rl": {**budget, **own}} if cell.method else {}),
+    ]
+
+
+def record_of(out: Path, cell: Cell, task: str) -> Path:
+    """The record of a finished task of a cell."""
+    return record_path(out / cell.folder, task)
