@@ -102,7 +102,7 @@ def request(arena: Arena, cell: Cell, task: str, out: Path, store: Path) -> Requ
 def layers_for(arena: Arena, cell: Cell) -> list[Recipe]:
     """The recipe, the arena's options, the ground's, the budget, and the method's own."""
     ground = arena.grounds[cell.ground]
-    suites: Mapping[str, Any] = {"suites": [{"name": ground.suite, "samples": 2}]}
+    suites: Mapping[str, Any] = {"suites": [{"name": ground.suite, "samples": arena.samples}]}
     budget = {"max_rollouts": arena.rollouts, "max_seconds": arena.seconds}
     own = {"method": cell.method, **arena.methods.get(cell.method, {})}
     return [

@@ -31,7 +31,8 @@ class Ground(BaseModel):
 
 class Arena(BaseModel):
     """What is compared. `rollouts` is the budget: completions that a method may draw afresh;
-    `seconds` instead bounds the time of its steps, and then no two runs are quite alike."""
+    `seconds` instead bounds the time of its steps, and then no two runs are quite alike.
+    `samples`: answers to each item of the suite that is scored."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -43,6 +44,7 @@ class Arena(BaseModel):
     seeds: list[int] = Field([0, 1, 2], min_length=1)
     rollouts: int = Field(0, ge=0)
     seconds: float = Field(0, ge=0)
+    samples: int = Field(2, ge=1)
     options: Sections = {}
 
     @model_validator(mode="before")
