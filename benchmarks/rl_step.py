@@ -17,20 +17,15 @@ import platform
 import random
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
 import torch
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    PrinterCallback,
-    TrainerCallback,
-)
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, trainer_callback
 
 from posttrain.artifacts import write_rows
 from posttrain.engines.likelihood import pad_left
@@ -112,23 +107,6 @@ def random_policy(folder: Path, shape: Mapping[str, int], chance: float) -> None
     save_policy(model, tokenizer, folder)
 
 
-class Clock:
-    """Adds up seconds by name."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def __call__(self, name: str) -> Iterator[None]:
-        began = time.perf_counter()
-        yield
-        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - began
-
-    def taken(self, name: str) -> float:
-        """Seconds since this was last asked."""
-        return self.seconds.pop(name, 0.0)
-
-
 def resident(key: str) -> float:
     """Memory of this process in MiB; 0 where the system does not say."""
     try:
@@ -152,6 +130,20 @@ class Peak:
     def taken(self) -> float:
         """MiB above the start."""
         return resident("VmHWM") - self.before
+
+
+def timed(
+    seconds: defaultdict[str, float], name: str, function: Callable[..., Any]
+) -> Callable[..., Any]:
+    """The function, its seconds added up."""
+
+    def run(*args: Any, **options: Any) -> Any:
+        began = time.perf_counter()
+        found = function(*args, **options)
+        seconds[name] += time.perf_counter() - began
+        return found
+
+    return run
 
 
 class Ours:
@@ -182,7 +174,7 @@ class Ours:
         parts = build_parts(self.config, has_judge=False, has_demonstrations=False)
         journal = Journal(work / "journal")
         self.loop = Loop.of(self.config, parts, folder, work / "prompts", None, None, journal)
-        self.clock, self.peak, self.at = Clock(), Peak(), 0
+        self.clock, self.peak, self.at = defaultdict[str, float](float), Peak(), 0
         scores = self.loop.learner._scores
         self.loop.learner._scores = timed(self.clock, "forward", scores)  # type: ignore[method-assign]
 
@@ -207,20 +199,10 @@ class Ours:
         done = time.perf_counter()
         self.at += 1
         tokens = sum(len(rollout.tokens) for group in drawn.generated for rollout in group)
-        forward = self.clock.taken("forward")
+        forward = self.clock.pop("forward", 0.0)
         return Cost(
             tokens, done - began, rolled_out - began, forward, done - rolled_out, self.peak.taken()
         )
-
-
-def timed(clock: Clock, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, its seconds added up."""
-
-    def run(*args: Any, **options: Any) -> Any:
-        with clock(name):
-            return function(*args, **options)
-
-    return run
 
 
 def generate_cost(folder: Path, prompts: list[str], size: Size) -> Callable[[], Cost]:
@@ -255,17 +237,17 @@ def trl_trainer(
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
-    clock, peak, rows = Clock(), Peak(), size.prompts * size.group
+    clock, peak, rows = defaultdict[str, float](float), Peak(), size.prompts * size.group
     drawn = [0]
 
-    class Turn(TrainerCallback):  # type: ignore[misc]
+    class Turn(trainer_callback.TrainerCallback):  # type: ignore[misc]
         def on_step_begin(self, *_args: Any, **_options: Any) -> None:
             peak.start()
             self.began = time.perf_counter()
 
         def on_step_end(self, *_args: Any, **_options: Any) -> None:
             seconds = time.perf_counter() - self.began
-            rollout, forward = clock.taken("rollout"), clock.taken("forward")
+            rollout, forward = clock.pop("rollout", 0.0), clock.pop("forward", 0.0)
             update = seconds - rollout
             between(Cost(drawn[0], seconds, rollout, forward, update, peak.taken()))
 
@@ -302,7 +284,7 @@ def trl_trainer(
         processing_class=policy.tokenizer,
         callbacks=[Turn()],
     )
-    trainer.remove_callback(PrinterCallback)
+    trainer.remove_callback(trainer_callback.PrinterCallback)
     score, forward = trainer._generate_and_score_completions, "_get_per_token_logps_and_entropies"
     trainer._generate_and_score_completions = timed(clock, "rollout", score)
     setattr(trainer, forward, timed(clock, "forward", getattr(trainer, forward)))
@@ -334,7 +316,7 @@ def per_token(part: str) -> Callable[[Cost], float]:
 
 def report(setting: str, found: Mapping[str, list[Cost]]) -> dict[str, Any]:
     """Print a table of medians; the figures."""
-    figures: dict[str, Any] = {"setting": setting, "tokens": {}, "ratio": {}}
+    figures: dict[str, Any] = {"setting": setting, "ratio": {}}
     print(f"\n{setting:22}{'tokens':>8}{'step s':>9}{'rollout':>9}{'forward':>9}{'update':>9}"
           f"{'tok/s':>9}{'drawn/s':>9}{'peak MiB':>10}")  # fmt: skip
     for name, costs in found.items():

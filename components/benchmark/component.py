@@ -12,6 +12,7 @@ def benchmark(
     scores: Output[Dataset],
     metrics: Output[Metrics],
     evaluation: Input[Dataset] = None,
+    judge: Input[Model] = None,
     task: str = "benchmark",
     recipe: str = "demo",
     seed: int = 0,
@@ -21,4 +22,12 @@ def benchmark(
     from posttrain.kubeflow import run_component
 
     run = {"task": task, "recipe": recipe, "seed": seed, "overrides": overrides}
-    run_component("benchmark", metrics, **run, policy=policy, evaluation=evaluation, scores=scores)
+    run_component(
+        "benchmark",
+        metrics,
+        **run,
+        policy=policy,
+        evaluation=evaluation,
+        judge=judge,
+        scores=scores,
+    )

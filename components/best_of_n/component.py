@@ -8,10 +8,11 @@ from components.container import IMAGE
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
 def best_of_n(
-    policy: Input[Model],
-    evaluation: Input[Dataset],
     scores: Output[Dataset],
     metrics: Output[Metrics],
+    policy: Input[Model] = None,
+    evaluation: Input[Dataset] = None,
+    candidates: Input[Dataset] = None,
     judge: Input[Model] = None,
     task: str = "best_of_n",
     recipe: str = "demo",
@@ -28,6 +29,7 @@ def best_of_n(
         **run,
         policy=policy,
         evaluation=evaluation,
+        candidates=candidates,
         judge=judge,
         scores=scores,
     )

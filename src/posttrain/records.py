@@ -115,7 +115,9 @@ class Preference(Record):
 class Sample(Record):
     """One scored completion of one item of a suite; what paired tests and reports read.
 
-    `judge` is the reward model's score where one was used; `logp` the sum of token log-probs.
+    `judge` is the reward model's score where one was used; `logp` the sum of token log-probs;
+    `category` the slice of the suite; `measures` what its metrics are made of, all finite.
+    `sensitive` rows hold offensive text: no report shows them.
     """
 
     suite: str
@@ -131,6 +133,9 @@ class Sample(Record):
     judge: float | None = None
     prediction: str | None = None
     logp: float | None = None
+    category: str | None = None
+    measures: dict[str, float] | None = None
+    sensitive: bool | None = None
 
 
 class Score(Record):

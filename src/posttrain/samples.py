@@ -12,7 +12,7 @@ from typing import TypeVar
 from posttrain.artifacts import read_rows, write_rows
 from posttrain.engines import Engine, Sampling
 from posttrain.records import Prompt, Sample, content_id
-from posttrain.rewards.verifiers import prediction, verify
+from posttrain.rewards.verifiers import Claim, prediction, verify, verify_all
 
 Item = TypeVar("Item")
 
@@ -50,8 +50,12 @@ def generated(
     correct: Callable[[Prompt, str], bool] | None = None,
 ) -> list[Sample]:
     """Draw completions and judge them, by the verifier of each prompt's task unless told other."""
-    check = correct or by_verifier
     completions = engine.generate([prompt.text for prompt in prompts], sampling)
+    pairs = [(p, c.text) for p, group in zip(prompts, completions, strict=True) for c in group]
+    if correct:
+        right = iter([correct(prompt, response) for prompt, response in pairs])
+    else:
+        right = iter(verify_all([Claim(p.task, p.text, p.answer, text) for p, text in pairs]))
     return [
         Sample(
             suite=suite,
@@ -60,7 +64,7 @@ def generated(
             prompt=prompt.text,
             answer=prompt.answer,
             response=completion.text,
-            correct=float(check(prompt, completion.text)),
+            correct=float(next(right)),
             tokens=len(completion.tokens),
             truncated=completion.truncated,
             difficulty=prompt.difficulty,

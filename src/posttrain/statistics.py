@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import combinations
 from math import comb, sqrt
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -209,11 +209,58 @@ def majority_at_k(
     return found
 
 
+def weighted_majority_at_k(
+    correct_IN: Array,
+    prediction_IN: Sequence[Sequence[str | None]],
+    score_IN: Array,
+    ks: Sequence[int],
+    rng: np.random.Generator,
+    weights: Literal["softmax", "sum"] = "softmax",
+) -> Array:
+    """Expected correctness [I, K] of the prediction with the most weight in a k-subset.
+
+    A vote weighs exp(score) over the subset's sum of these (`softmax`), or the score itself
+    (`sum`, which may be negative). A sample without a prediction or with a score that is not
+    finite does not vote, and a subset without votes is wrong. Ties and the choice of subsets are
+    those of `majority_at_k`.
+    """
+    n = correct_IN.shape[1]
+    _check_ks(ks, n)
+    same_INN = np.stack([_agreement(row) for row in prediction_IN]).astype(np.float64)
+    says_IN = np.einsum("inn->in", same_INN) > 0
+    score_IN = np.where(says_IN & np.isfinite(score_IN), score_IN, -np.inf)
+    found = np.empty((len(correct_IN), len(ks)))
+    for column, k in enumerate(ks):
+        member_SN = _subsets(n, k, rng) > 0
+        step = max(1, CHUNK_CELLS // member_SN.size)
+        for start in range(0, len(correct_IN), step):
+            part = slice(start, start + step)
+            score_ISN = np.where(member_SN, score_IN[part, None], -np.inf)
+            # Equal sums of floats differ in their last digits, and would not tie.
+            votes_ISN = (_weights(score_ISN, weights) @ same_INN[part]).round(9)
+            winner_IS = np.where(np.isfinite(score_ISN), votes_ISN, -np.inf).argmax(2)
+            voted_IS = np.isfinite(score_ISN).any(2)
+            right_IS = np.take_along_axis(correct_IN[part], winner_IS, 1)
+            found[part, column] = (right_IS * voted_IS).mean(1)
+    return found
+
+
+def _weights(score_ISN: Array, weights: Literal["softmax", "sum"]) -> Array:
+    """What each vote weighs, 0 where the score is -inf; scaled by a positive number a subset so
+    that the largest is 1, which changes no order of votes."""
+    votes_ISN = np.isfinite(score_ISN)
+    if weights == "softmax":
+        best_IS1 = np.max(score_ISN, axis=2, keepdims=True, initial=-1e300)
+        return np.asarray(np.where(votes_ISN, np.exp(score_ISN - best_IS1), 0.0))
+    plain_ISN = np.where(votes_ISN, score_ISN, 0.0)
+    return np.asarray(plain_ISN / np.maximum(np.abs(plain_ISN).max(2, keepdims=True), 1e-300))
+
+
 def pair_accuracy(correct_IN: Array, score_IN: Array) -> float:
     """Share of (correct, wrong) pairs of one item that a judge's scores order right; a tie counts
-    one half, and 0.5 stands for no pairs at all."""
-    right_IN = correct_IN > 0.5
-    pair_INN = right_IN[:, :, None] & ~right_IN[:, None, :]
+    one half, and 0.5 stands for no pairs at all. A pair with a NaN score does not count."""
+    right_IN, known_IN = correct_IN > 0.5, ~np.isnan(score_IN)
+    pair_INN = (right_IN & known_IN)[:, :, None] & (~right_IN & known_IN)[:, None, :]
     gap_INN = score_IN[:, :, None] - score_IN[:, None, :]
     won = (pair_INN & (gap_INN > 0)).sum() + 0.5 * (pair_INN & (gap_INN == 0)).sum()
     return float(won / pair_INN.sum()) if pair_INN.any() else 0.5

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from posttrain.benchmark.judged import JUDGED
 from posttrain.benchmark.scorers import SCORERS, same_text
 from posttrain.benchmark.suites import CHOICES, SUITES, Place
 from posttrain.benchmark.suites.sources import Generated, HeldOut, Upstream
@@ -17,6 +18,11 @@ DATA = Path(
     os.environ.get("POSTTRAIN_DATA") or Path(__file__).parents[2].resolve() / "../shared/data"
 )
 PUBLIC = [name for name, suite in SUITES.items() if isinstance(suite.source, Upstream)]
+VERIFIED = [
+    name
+    for name in PUBLIC
+    if SUITES[name].scorer in ("verified", "exact_match", "multiple_choice") and name != "livebench"
+]
 PROCEDURAL = ["arithmetic", "knights_knaves", "countdown"]
 
 with_data = pytest.mark.skipif(not DATA.is_dir(), reason="no folder of public data files")
@@ -26,7 +32,7 @@ with_data = pytest.mark.skipif(not DATA.is_dir(), reason="no folder of public da
 def test_a_suite_says_what_it_is(name: str) -> None:
     suite = SUITES[name]
     assert suite.name == name
-    assert suite.scorer in SCORERS
+    assert suite.scorer in SCORERS or suite.scorer in JUDGED
     assert "{question}" in suite.prompt
     assert all([suite.about, suite.paper, suite.licence, suite.contamination])
     assert CHOICES[name].__doc__ == suite.about
@@ -78,7 +84,21 @@ def test_exact_match_by_hand() -> None:
 @with_data
 @pytest.mark.parametrize(
     ("name", "rows"),
-    [("gsm8k", 1319), ("svamp", 697), ("mmlu_stem", 426), ("math", 40), ("bbh", 500)],
+    [
+        ("gsm8k", 1319),
+        ("svamp", 697),
+        ("mmlu_stem", 426),
+        ("math", 40),
+        ("bbh", 500),
+        ("aqua", 52),
+        ("truthfulqa", 122),
+        ("ifeval", 266),
+        ("xstest", 450),
+        ("usb", 450),
+        ("prmbench", 2519),
+        ("mt_bench", 30),
+        ("arena_hard", 500),
+    ],
 )
 def test_public_files_hold_what_is_known(name: str, rows: int) -> None:
     """Rows that ask the same twice count once."""
@@ -88,7 +108,7 @@ def test_public_files_hold_what_is_known(name: str, rows: int) -> None:
 
 @pytest.mark.realdata
 @with_data
-@pytest.mark.parametrize("name", PUBLIC)
+@pytest.mark.parametrize("name", VERIFIED)
 def test_the_right_answer_is_judged_right_and_a_wrong_one_wrong(name: str) -> None:
     suite = SUITES[name]
     items = CHOICES[name](limit=60).items(Place(None, str(DATA)))
@@ -97,11 +117,39 @@ def test_the_right_answer_is_judged_right_and_a_wrong_one_wrong(name: str) -> No
         if item.options:
             assert item.prompt.answer in item.options
             continue
+        if item.prompt.task == "code":  # tests/sandbox runs the reference solutions
+            continue
         assert item.prompt.task in VERIFIERS
         assert suite.prompt == "{question}" or item.prompt.text != suite.prompt
         task, text, answer = item.prompt.task, item.prompt.text, item.prompt.answer
         assert verify(task, text, answer, f"#### {answer}")
         assert not verify(task, text, answer, "#### 123456789")
+
+
+@pytest.mark.realdata
+@with_data
+def test_options_and_steps_are_labelled() -> None:
+    place = Place(None, str(DATA))
+    for item in CHOICES["truthfulqa"]().items(place):
+        assert item.labels[0]
+        assert not item.labels[-1]
+        assert item.options[0] == item.prompt.answer
+        assert len(item.labels) == len(item.options) == len(set(item.options))
+    solutions = CHOICES["prmbench"]().items(place)
+    clean = [item for item in solutions if all(item.labels)]
+    assert {item.category for item in clean} == {"multi_solutions"}
+    assert len({item.category for item in solutions}) == 9
+    assert all(item.prompt.answer == "-1" for item in clean)
+    safe = [item.prompt.answer for item in CHOICES["xstest"]().items(place)]
+    assert (safe.count("safe"), safe.count("unsafe")) == (250, 200)
+    leaves = {item.category for item in CHOICES["usb"]().items(place)}
+    assert leaves == {
+        "public/personal_rights",
+        "public/content",
+        "public/privacy",
+        "ethical/bias",
+        "national/culture_history",
+    }
 
 
 @pytest.mark.realdata

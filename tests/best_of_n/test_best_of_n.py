@@ -1,48 +1,19 @@
 """Best-of-N: the curve on known samples, and the stage on a tiny policy and judge."""
 
+import json
 import shutil
-from collections.abc import Callable
 from math import comb
 from pathlib import Path
 
 import pytest
+from tests.best_of_n.conftest import go, samples, write_panel
 
-from posttrain.artifacts import Manifest, content_files, read_rows, write_json, write_rows
+from posttrain.artifacts import content_files, read_rows, write_rows
 from posttrain.best_of_n.curve import curve_of
-from posttrain.best_of_n.stage import BestOfNConfig, BestOfNReport, run
+from posttrain.best_of_n.selectors import SELECTORS
 from posttrain.errors import DataError
 from posttrain.journal import Journal
-from posttrain.records import Prompt, Sample, Score, content_id
-from posttrain.reward_model.panel import (
-    PANEL,
-    Invariance,
-    ScoredPair,
-    Thresholds,
-    judge_the_judge,
-)
-
-Seal = Callable[..., Manifest]
-
-
-def samples(correct: list[list[int]], judge: list[list[float]] | None = None) -> list[Sample]:
-    """Right samples say `1`; wrong ones each say something of their own."""
-    return [
-        Sample(
-            suite="best_of_n",
-            item_id=str(i),
-            index=n,
-            prompt="?",
-            answer="1",
-            response="?",
-            correct=float(right),
-            tokens=10,
-            truncated=False,
-            prediction="1" if right else f"wrong {n}",
-            judge=judge[i][n] if judge else None,
-        )
-        for i, row in enumerate(correct)
-        for n, right in enumerate(row)
-    ]
+from posttrain.records import Prompt, Sample, Score
 
 
 def test_curve_by_hand() -> None:
@@ -82,72 +53,11 @@ def test_every_method_is_the_same_at_one_and_orders_at_n() -> None:
         assert gain.low > 0, method
 
 
-def test_a_score_that_is_no_number_is_refused() -> None:
-    rows = samples([[1, 0]], [[1.0, float("nan")]])
-    with pytest.raises(DataError, match="item 0, sample 1"):
-        curve_of(rows, 2, 200, seed=0)
-
-
-@pytest.fixture
-def evaluation(tmp_path: Path, seal: Seal) -> Path:
-    texts = [f"What is {n} plus 1?" for n in range(5)]
-    prompts = [
-        Prompt(
-            id=content_id("arithmetic", text),
-            text=text,
-            answer=str(n + 1),
-            task="arithmetic",
-            source="test",
-        )
-        for n, text in enumerate(texts)
-    ]
-    write_rows(tmp_path / "evaluation", prompts)
-    seal(tmp_path / "evaluation", "Prompt")
-    return tmp_path / "evaluation"
-
-
-@pytest.fixture(scope="module")
-def judge(tiny_policy: Path, seal: Seal, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random judge with the policy's body, and a panel that lets it."""
-    import torch
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
-
-    folder = tmp_path_factory.mktemp("judge") / "judge"
-    with torch.random.fork_rng():
-        torch.manual_seed(1)
-        model = AutoModelForSequenceClassification.from_pretrained(tiny_policy, num_labels=1)
-    model.config.pad_token_id = AutoTokenizer.from_pretrained(tiny_policy).pad_token_id
-    model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(tiny_policy).save_pretrained(folder)
-    write_panel(folder, right=True)
-    seal(folder, "judge")
-    return folder
-
-
-def write_panel(folder: Path, *, right: bool) -> None:
-    """A panel over one pair that the judge got right or wrong."""
-    pair = ScoredPair(
-        source="test", chosen=2.0 * right, rejected=1.0, chosen_length=9, rejected_length=9
-    )
-    steady = Invariance(padding_left=0, padding_right=0, order=0, trainer=0, bos=None)
-    panel = judge_the_judge([pair], steady, Thresholds(max_ece=1))
-    write_json(folder / PANEL, panel.model_dump(mode="json"))
-
-
-def go(root: Path, name: str, policy: Path, evaluation: Path, **more: object) -> BestOfNReport:
-    judge = more.pop("judge", None)
-    journal = more.pop("journal", None) or Journal(root / f"journal-{name}")
-    config = BestOfNConfig.model_validate(
-        {"n_max": 4, "max_new_tokens": 5, "chunk": 2, "resamples": 200} | more
-    )
-    return run(
-        config,
-        policy=policy,
-        evaluation=evaluation,
-        judge=judge,
-        scores=root / name,
-        journal=journal,
-    )
+def test_curve_without_anything_to_choose_by_is_empty() -> None:
+    curve = curve_of(samples([[1, 0]]), 2, 200, 0, {"judge": SELECTORS["judge"]})
+    assert curve.methods == {}
+    assert curve.lacking == ["judge"]
+    assert [point["tokens_per_solved"] for point in curve.points()] == [None, None]
 
 
 def test_rows_scores_and_report_agree(
@@ -159,10 +69,30 @@ def test_rows_scores_and_report_agree(
     assert report.tokens == sum(row.tokens for row in rows)
     assert len({row.judge for row in rows}) > 1
     table = {s.metric: s for s in read_rows(tmp_path / "scores", Score, "scores.jsonl")}
-    assert set(table) == {f"{m}@{k}" for m in ("pass", "majority", "judge") for k in (1, 2, 4)}
+    methods = ("pass", "majority", "judge", "weighted_majority", "self_certainty")
+    assert set(table) == {f"{m}@{k}" for m in methods for k in (1, 2, 4)}
+    assert set(report.gains) == set(methods)
+    assert report.lacking == []
     assert table["pass@1"].value == pytest.approx(sum(row.correct for row in rows) / 20)
     assert report.curve[-1]["judge"] == table["judge@4"].value
     assert table["judge@4"].n == 5
+
+
+def test_cost_per_solved_item_by_hand(tiny_policy: Path, evaluation: Path, tmp_path: Path) -> None:
+    """k samples of an item, over the share of items solved; nothing solved has no cost.
+
+    Most random policies solve nothing, so the curve of known samples stands beside the stage.
+    """
+    report = go(tmp_path, "scores", tiny_policy, evaluation)
+    each = report.generation_seconds / report.samples
+    assert each > 0
+    for point in report.curve:
+        share, k = point["majority"], int(point["k"])
+        seconds = report.seconds_per_solved["majority"][str(k)]
+        assert seconds == (pytest.approx(k * each / share) if share else None)
+    curve = curve_of(samples([[1, 1, 0, 0], [0, 0, 0, 0]]), 4, 200, seed=0)
+    assert curve.per_solved(2.0)["pass"] == pytest.approx([2 / 0.25, 4 / (5 / 12), 8 / 0.5])
+    assert curve.points()[1]["pass_tokens_per_solved"] == pytest.approx(20 / (5 / 12))
 
 
 def test_a_killed_run_ends_like_an_unbroken_one(
@@ -171,10 +101,15 @@ def test_a_killed_run_ends_like_an_unbroken_one(
     whole, half = Journal(tmp_path / "whole"), Journal(tmp_path / "half")
     go(tmp_path, "a", tiny_policy, evaluation, judge=judge, journal=whole)
     done = sorted(path.name for path in whole.scratch.iterdir())
-    assert len(done) == 3
-    shutil.copy(whole.scratch / done[1], half.scratch / done[1])
-    (half.scratch / f"{done[0]}.partial").write_text("torn")
-    go(tmp_path, "b", tiny_policy, evaluation, judge=judge, journal=half)
+    assert len(done) == 6
+    for name in ("samples-000002.jsonl", "toll-000002.json"):
+        shutil.copy(whole.scratch / name, half.scratch / name)
+    told = json.loads((half.scratch / "toll-000002.json").read_text())
+    told["seconds"] += 1000
+    (half.scratch / "toll-000002.json").write_text(json.dumps(told))
+    (half.scratch / "samples-000000.jsonl.partial").write_text("torn")
+    report = go(tmp_path, "b", tiny_policy, evaluation, judge=judge, journal=half)
+    assert report.generation_seconds > 1000
     assert content_files(tmp_path / "a") == content_files(tmp_path / "b")
 
 

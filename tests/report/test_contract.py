@@ -1,6 +1,7 @@
 """The page reads what the stages really write: their own record types, not look-alikes."""
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,11 +9,13 @@ from tests.report.conftest import Run, samples_of
 
 from posttrain.artifacts import Manifest, write_rows
 from posttrain.best_of_n.curve import curve_of
+from posttrain.best_of_n.drawing import Toll
 from posttrain.best_of_n.stage import report_of
 from posttrain.curate.stage import CurateReport, DropSample, Flow
 from posttrain.gate.comparison import Comparison
 from posttrain.gate.verdict import Baseline, Verdict
 from posttrain.journal import Journal
+from posttrain.report.finish import finish
 from posttrain.report.stage import ReportConfig, run
 from posttrain.reward_model.panel import Invariance, ScoredPair, Thresholds, judge_the_judge
 
@@ -66,7 +69,7 @@ def test_the_page_shows_what_each_stage_reports(
     curve = curve_of(rows, 4, 200, 0)
     write_rows(tmp_path / "run/best_of_n/scores", rows)
     write_rows(tmp_path / "run/best_of_n/scores", curve.scores(len(rows) // 4), "scores.jsonl")
-    report = report_of(curve, rows, 4).model_dump(mode="json")
+    report = report_of(curve, rows, 4, Toll(2.0, Counter(empty=3))).model_dump(mode="json")
     made.add("best_of_n", "scores", "scores", {}, report=report)
 
     journal = Journal(tmp_path / "journal")
@@ -77,11 +80,22 @@ def test_the_page_shows_what_each_stage_reports(
     assert "The panel failed" in html
     assert "required" in html
     assert "judge@4 is +" in html
+    assert "weighted_majority@4 is +" in html
+    assert "Of 240 samples 3 were empty." in html
+    assert "Left out for want of scores or log-probs: self_certainty." in html
+    assert "majority@N, tokens" in html
+    assert "majority@N, seconds" not in html
+    record = {"task": "best_of_n", "stage": "best_of_n", "cached": False, "reason": "first run"}
+    record |= {"started": 0.0, "ended": 4.0, "seconds": 3.0, "report": report}
+    finish(tmp_path / "page", [record], tmp_path / "finished")
+    timed = (tmp_path / "finished/report.html").read_text(encoding="utf-8")
+    assert "majority@N, seconds" in timed
     assert "too few items" in html
     assert "+25.0" in html
     assert "no answer" in html
     metrics = json.loads((tmp_path / "page/summary.json").read_text())["metrics"]
     assert [point["n"] for point in metrics["best_of_n"]] == [1, 2, 4]
     assert all(point["majority"] and point["judge"] for point in metrics["best_of_n"])
+    assert all(set(point["selectors"]) == {"weighted_majority"} for point in metrics["best_of_n"])
     assert metrics["reward_model_accuracy"] == 0.4
     assert metrics["reward_model"]["n"] == 40

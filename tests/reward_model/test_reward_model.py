@@ -17,7 +17,7 @@ from posttrain.policies import load_policy
 from posttrain.records import Preference, content_id
 from posttrain.reward_model.examine import bos_change, furthest
 from posttrain.reward_model.judge import (
-    Judge,
+    RewardModelJudge,
     check_pad_token,
     conversation_ids,
     load_judge,
@@ -31,11 +31,12 @@ from posttrain.reward_model.panel import (
     Thresholds,
     accuracy,
     bins,
-    correlation,
     judge_the_judge,
 )
 from posttrain.reward_model.pooling import PRIOR_LOG_ODDS, PoolingName, load_scoring_model
-from posttrain.reward_model.stage import RewardModelConfig, reward_trainer, run
+from posttrain.reward_model.results import correlation
+from posttrain.reward_model.stage import RewardModelConfig, run
+from posttrain.reward_model.trainer import reward_trainer
 
 SMALL = {"learning_rate": 1e-2, "batch_size": 8, "log_every": 1, "max_length": 128}
 STEADY = Invariance(padding_left=0, padding_right=0, order=0, trainer=0, bos=None)
@@ -265,7 +266,7 @@ def test_bos_is_probed_where_there_is_one(tiny_policy: Path) -> None:
 
     tokenizer = AutoTokenizer.from_pretrained(tiny_policy)
     model = AutoModelForSequenceClassification.from_pretrained(tiny_policy, num_labels=1)
-    judge = Judge(model, tokenizer)
+    judge = RewardModelJudge(model, tokenizer)
     pairs = token_pairs(tokenizer, [preference(number) for number in range(4)])
     assert bos_change(judge, pairs) is None
     tokenizer.bos_token = "<|endoftext|>"
@@ -285,7 +286,7 @@ def test_the_classifier_is_read_at_the_last_token(tiny_policy: Path) -> None:
     with torch.no_grad():
         hidden = [model.model(input_ids=torch.tensor([row])).last_hidden_state for row in rows]
         expected = [float(model.score(states[0, -1])) for states in hidden]
-    assert furthest(Judge(model, tokenizer).score_ids(rows), expected) < 1e-5
+    assert furthest(RewardModelJudge(model, tokenizer).score_ids(rows), expected) < 1e-5
 
 
 def test_a_product_is_the_log_of_every_tokens_chance(tiny_policy: Path) -> None:
@@ -299,7 +300,7 @@ def test_a_product_is_the_log_of_every_tokens_chance(tiny_policy: Path) -> None:
             states = model.base_model(input_ids=torch.tensor([row])).last_hidden_state
             odds = (model.score(states)[0, :, 0] + PRIOR_LOG_ODDS).double()
             expected.append(float((1 / (1 + (-odds).exp())).prod().log()))
-    judge = Judge(model, tokenizer)
+    judge = RewardModelJudge(model, tokenizer)
     assert furthest(judge.score_ids(rows), expected) < 1e-3
     assert furthest(judge.score_ids(rows, side="left"), expected) < 1e-3
     assert all(score < 0 for score in expected)
@@ -315,7 +316,7 @@ def test_a_likelihood_is_the_log_prob_of_the_conversation(tiny_policy: Path) -> 
             ids = torch.tensor([row])
             logps = load_policy(tiny_policy).model(ids).logits[0].double().log_softmax(-1)
             expected.append(float(logps[:-1].gather(1, ids[0, 1:, None]).sum()))
-    judge = Judge(model, tokenizer)
+    judge = RewardModelJudge(model, tokenizer)
     assert furthest(judge.score_ids(rows), expected) < 1e-3
     assert furthest(judge.score_ids(rows, side="left"), expected) < 1e-3
 
@@ -324,7 +325,10 @@ def test_a_likelihood_is_the_log_prob_of_the_conversation(tiny_policy: Path) -> 
 def test_a_judge_is_read_from_its_folder_as_it_was_made(
     pooling: PoolingName, tiny_policy: Path, preferences: Path, tmp_path: Path, journal: Journal
 ) -> None:
-    config = RewardModelConfig(epochs=4, pooling=pooling, centring=0, **SMALL)
+    # In these pairs the better response is the shorter one; sums over tokens follow that.
+    config = RewardModelConfig(
+        epochs=4, pooling=pooling, centring=0, max_length_correlation=1, **SMALL
+    )
     folder = tmp_path / "judge"
     report = run(config, policy=tiny_policy, preferences=preferences, judge=folder, journal=journal)
     assert report.panel.passed, report.panel.reasons

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from posttrain.errors import Fault, TransientError
 from posttrain.records import Prompt
 from posttrain.rewards.scoring import score
 from posttrain.rl.rollout import Group, Rollout
@@ -122,6 +123,14 @@ def test_what_is_no_failure_of_a_reward_is_not_swallowed() -> None:
     for seconds in (SECONDS, math.inf):
         with pytest.raises(KeyboardInterrupt):
             score(groups_of(1), {"stop": stop}, {}, None, seconds=seconds)
+
+
+def test_a_machine_that_is_taken_away_is_no_bad_reward() -> None:
+    def preempted(rollouts: Sequence[Rollout], _judge: object, /) -> list[float]:
+        raise TransientError(Fault("preempted", "SIGTERM", "going", "run it again"))
+
+    with pytest.raises(TransientError):
+        score(groups_of(2), {"part": preempted}, {}, None)
 
 
 def test_no_groups_no_work() -> None:

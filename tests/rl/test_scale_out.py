@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,15 +11,21 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import distributed
 
+from posttrain.artifacts import write_rows
 from posttrain.engines.likelihood import Row
+from posttrain.journal import Journal
+from posttrain.policies import load_policy
 from posttrain.records import Prompt
+from posttrain.rewards import REWARDS
 from posttrain.rl.config import RLConfig
 from posttrain.rl.crew import Place, place, share
 from posttrain.rl.experience import Lesson
+from posttrain.rl.follow import dismiss, follow
 from posttrain.rl.hooks import UpdateFacts
 from posttrain.rl.learner import Learner
 from posttrain.rl.losses import POLICY_LOSSES
 from posttrain.rl.rollout import Rollout
+from posttrain.rl.stage import run
 
 OPTIONS = {
     "one_update": {"entropy_bonus": 0.01, "kl_coefficient": 0.1},
@@ -83,6 +90,8 @@ def outcomes(tiny_policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     (folder / "1").mkdir()
     for name in OPTIONS:
         outcome(tiny_policy, folder / "1", name)
+    whole_stage(tiny_policy, folder / "1")
+    del REWARDS["low_tokens"]
     return folder
 
 
@@ -108,7 +117,62 @@ def test_every_row_is_somebodys_and_the_shares_are_alike(size: int) -> None:
     assert max(costs) - min(costs) <= 2 * 5
 
 
+def low_tokens(rollouts: Sequence[Rollout], _judge: object, /) -> list[float]:
+    """A reward a random policy can earn: the share of its tokens with ids below 384."""
+    return [sum(t < 384 for t in r.tokens) / max(1, len(r.tokens)) for r in rollouts]
+
+
+def whole_stage(policy: Path, out: Path) -> None:
+    """The stage, of which all processes but the first only follow the learner."""
+    REWARDS["low_tokens"] = low_tokens
+    options = {"steps": 3, "prompts_per_step": 2, "group_size": 4, "max_new_tokens": 6}
+    config = RLConfig.model_validate(
+        options | {"learning_rate": 1e-4, "rewards": ["low_tokens"], "checkpoint_every": 1}
+    )
+    if place().rank:
+        follow(config, policy)
+        return
+    write_rows(out / "prompts", [lesson.rollout.prompt for lesson in lessons()[::3]])
+    for attempt in ("killed", "resumed"):
+        given = config.model_copy(update={"max_rollouts": 8 if attempt == "killed" else 0})
+        paths = {"policy": policy, "prompts": out / "prompts", "trained": out / attempt}
+        run(given, **paths, journal=Journal(out / "journal"))
+    dismiss()
+
+
+def test_the_stage_resumes_and_ends_in_the_same_weights(outcomes: Path) -> None:
+    alone, both = (load_policy(outcomes / n / "resumed").model.state_dict() for n in "12")
+    cut = load_policy(outcomes / "1/killed").model.state_dict()
+    assert any(not torch.equal(alone[name], cut[name]) for name in cut)
+    for name, weight in alone.items():
+        torch.testing.assert_close(both[name], weight, atol=1e-5, rtol=1e-4, msg=name)
+
+
+def test_the_command_line_under_torchrun(
+    tiny_policy: Path, tmp_path: Path, seal: Callable[[Path, str], object]
+) -> None:
+    write_rows(tmp_path / "prompts", [lesson.rollout.prompt for lesson in lessons()[::3]])
+    seal(tmp_path / "prompts", "Prompt")
+    stage = f"rl --policy {tiny_policy} --prompts {tmp_path}/prompts --steps 1 --group-size 2"
+    files = f"--trained {tmp_path}/out --store {tmp_path}/store --run-folder {tmp_path}/run"
+    sizes = "--prompts-per-step 2 --max-new-tokens 4 --tracking off"
+
+    def torchrun(arguments: str) -> int:
+        start = "-m torch.distributed.run --standalone --nproc-per-node 2 -m posttrain.cli"
+        command = [sys.executable, *f"{start} {stage} {files} {arguments}".split()]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        return subprocess.run(command, timeout=120, check=False, **quiet).returncode
+
+    assert torchrun(sizes) == 0
+    assert (tmp_path / "out/manifest.json").is_file()
+    assert torchrun(f"{sizes} --advantage gpro") != 0
+
+
 if __name__ == "__main__":
+    from accelerate import PartialState
+
+    PartialState(cpu=True)
     for each in OPTIONS:
         outcome(Path(sys.argv[1]), Path(sys.argv[2]), each)
+    whole_stage(Path(sys.argv[1]), Path(sys.argv[2]))
     distributed.destroy_process_group()

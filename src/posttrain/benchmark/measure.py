@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from posttrain.benchmark.scorers import SCORERS
+from posttrain.benchmark.metrics import scores_of
+from posttrain.benchmark.scorers import Scorer
 from posttrain.benchmark.suites import Item, Suite
 from posttrain.engines import Engine, Sampling
 from posttrain.journal import Journal
@@ -39,6 +40,14 @@ class Result:
             "high": score.high,
             "stderr": score.stderr,
             **{s.metric: s.value for s in self.table if s.metric == GREEDY},
+            **{
+                f"{s.metric}{ending}": value
+                for s in self.table
+                if s.metric in {metric.name for metric in self.suite.metrics}
+                for ending, value in (("", s.value), ("_low", s.low), ("_high", s.high))
+            },
+            "empty": sum(not row.response.strip() for row in rows) / len(rows),
+            "unscored": sum(measured(row, "unscored") for row in rows) / len(rows),
             "truncated": sum(row.truncated for row in rows) / len(rows),
             "tokens": sum(row.tokens for row in rows) / len(rows),
             "seconds": self.seconds,
@@ -46,7 +55,19 @@ class Result:
 
     def bands(self) -> dict[str, dict[str, float]]:
         """For the report: the score by difficulty."""
-        prefix = f"{self.suite.metric}/difficulty_"
+        return self._slices("difficulty_")
+
+    def categories(self) -> dict[str, dict[str, float]]:
+        """For the report: the score by category, with the suite's other metrics."""
+        found = self._slices("category_")
+        for score in self.table:
+            metric, _, category = score.metric.partition("/category_")
+            if category and metric != self.suite.metric:
+                found[category] |= {metric: score.value}
+        return found
+
+    def _slices(self, kind: str) -> dict[str, dict[str, float]]:
+        prefix = f"{self.suite.metric}/{kind}"
         return {
             s.metric.removeprefix(prefix): {
                 "n": s.n,
@@ -59,6 +80,11 @@ class Result:
         }
 
 
+def measured(row: Sample, name: str) -> float:
+    """A measure of a row, 0 where it has none of that name."""
+    return (row.measures or {}).get(name, 0.0)
+
+
 def measure(
     engine: Engine,
     suite: Suite,
@@ -66,29 +92,50 @@ def measure(
     draws: Mapping[str, Sampling],
     chunk: int,
     journal: Journal,
+    score: Scorer,
 ) -> Result:
     """Score a suite's items, once for each draw; `chunk` items between two checkpoints."""
     started = time.monotonic()
-    score = SCORERS[suite.scorer]
     rows: dict[str, list[Sample]] = {}
     for draw, sampling in draws.items():
         rows[draw] = []
 
         def scored(part: Sequence[Item], place: int, how: Sampling = sampling) -> list[Sample]:
             seed = seed_of(how.seed, suite.name, place)
-            return score(engine, suite.name, part, how._replace(seed=seed))
+            found = score(engine, suite.name, part, how._replace(seed=seed))
+            return stamped(found, part, sensitive=suite.sensitive)
 
         for done in in_chunks(items, chunk, journal.scratch, f"{suite.name}-{draw}", scored):
             rows[draw] += done
             ids = len({row.item_id for row in rows[draw]})
             journal.progress(ids, len(items), f"{suite.name} item")
-    table = [score_of(rows[MAIN], suite.name, suite.metric)]
+    return Result(suite, rows, table_of(suite, rows), time.monotonic() - started)
+
+
+def stamped(rows: Sequence[Sample], items: Sequence[Item], *, sensitive: bool) -> list[Sample]:
+    """Rows with the category of their item, and marked where no report may show them."""
+    categories = {item.prompt.id: item.category or None for item in items}
+    return [
+        row.model_copy(update={"category": categories[row.item_id], "sensitive": sensitive or None})
+        for row in rows
+    ]
+
+
+def table_of(suite: Suite, rows: Mapping[str, Sequence[Sample]]) -> list[Score]:
+    """The suite's scores: its metric, its other ones, then by difficulty and category."""
+    main = rows[MAIN]
+    table = [score_of(main, suite.name, suite.metric)]
     if GREEDY in rows:
         table.append(score_of(rows[GREEDY], suite.name, GREEDY))
-    for band in sorted({row.difficulty for row in rows[MAIN] if row.difficulty is not None}):
-        inside = [row for row in rows[MAIN] if row.difficulty == band]
+    table += scores_of(main, suite.name, suite.metrics)
+    for band in sorted({row.difficulty for row in main if row.difficulty is not None}):
+        inside = [row for row in main if row.difficulty == band]
         table.append(score_of(inside, suite.name, f"{suite.metric}/difficulty_{band}"))
-    return Result(suite, rows, table, time.monotonic() - started)
+    for category in sorted({row.category for row in main if row.category}):
+        inside = [row for row in main if row.category == category]
+        table.append(score_of(inside, suite.name, f"{suite.metric}/category_{category}"))
+        table += scores_of(inside, suite.name, suite.metrics, category)
+    return table
 
 
 def score_of(rows: Sequence[Sample], suite: str, metric: str) -> Score:

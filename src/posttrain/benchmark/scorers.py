@@ -4,12 +4,22 @@ To add a scorer, write a function of engine, suite name, items and sampling that
 `Sample` for each item and sample, and a line in SCORERS.
 """
 
-import math
 from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 
-from posttrain.benchmark.suites.suite import Item
+from posttrain.benchmark.abstention import bounce
+from posttrain.benchmark.choices import multiple_choice, truthful_choice
+from posttrain.benchmark.following import instructions
+from posttrain.benchmark.judged import JUDGED
+from posttrain.benchmark.programs import programs
+from posttrain.benchmark.refusals import refusals
+from posttrain.benchmark.steps import steps_by_policy
+from posttrain.benchmark.suites.suite import Item, Suite
 from posttrain.engines import Engine, Sampling
+from posttrain.errors import ConfigError, Fault
 from posttrain.records import Prompt, Sample
+from posttrain.reward_model.protocol import Judge
 from posttrain.samples import generated
 from posttrain.tasks import final_answer
 
@@ -42,42 +52,55 @@ def _plain(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
-def multiple_choice(
-    engine: Engine, suite: str, items: Sequence[Item], sampling: Sampling
-) -> list[Sample]:
-    """Choose the option that is likeliest for its length; nothing is drawn.
-
-    The options are not shown in the prompt. An option's score is the sum of the log-probs of its
-    tokens as the assistant's whole turn (end-of-turn included), divided by its length in
-    characters (`acc_norm` of lm-evaluation-harness); of equal scores the first option wins.
-    """
-    pairs = [(item.prompt.text, option) for item in items for option in item.options]
-    logps = iter(engine.logps([p for p, _ in pairs], [option for _, option in pairs]))
-    return [_choice(suite, item, [next(logps) for _ in item.options]) for item in items]
-
-
-def _choice(suite: str, item: Item, logps: Sequence[Sequence[float]]) -> Sample:
-    sums = [math.fsum(tokens) for tokens in logps]
-    scores = [total / max(1, len(text)) for total, text in zip(sums, item.options, strict=True)]
-    best = max(range(len(scores)), key=scores.__getitem__)
-    return Sample(
-        suite=suite,
-        item_id=item.prompt.id,
-        index=0,
-        prompt=item.prompt.text,
-        answer=item.prompt.answer,
-        response=item.options[best],
-        correct=float(item.options[best] == item.prompt.answer),
-        tokens=len(logps[best]),
-        truncated=False,
-        difficulty=item.prompt.difficulty,
-        prediction="ABCDEFGHIJKLMNOPQRSTUVWXYZ"[best],
-        logp=round(sums[best], 4),
-    )
-
-
 SCORERS: dict[str, Scorer] = {
     "verified": verified,
     "exact_match": exact_match,
     "multiple_choice": multiple_choice,
+    "truthful_choice": truthful_choice,
+    "instructions": instructions,
+    "refusals": refusals,
+    "steps": steps_by_policy,
+    "bounce": bounce,
+    "programs": programs,
 }
+
+LIKELIHOOD = frozenset(("multiple_choice", "truthful_choice", "steps"))
+"""Scorers that draw nothing."""
+
+
+def needs_judge(suite: Suite) -> bool:
+    """Whether nothing but a judge can score the suite."""
+    return suite.scorer not in SCORERS and suite.scorer in JUDGED
+
+
+def scorers_of(suites: Sequence[Suite], folder: Path | None) -> dict[str, Scorer]:
+    """The scorer of each suite, with the judge of a folder where one can use it.
+
+    Raises ConfigError for every suite that only a judge could score, before the judge is loaded.
+    """
+    if folder is None:
+        faults = [judge_wanted(suite) for suite in suites if needs_judge(suite)]
+        if faults:
+            raise ConfigError(*faults)
+        return {suite.name: scorer_of(suite, None) for suite in suites}
+    from posttrain.reward_model.judge import load_judge
+
+    judge = load_judge(folder) if any(suite.scorer in JUDGED for suite in suites) else None
+    return {suite.name: scorer_of(suite, judge) for suite in suites}
+
+
+def scorer_of(suite: Suite, judge: Judge | None) -> Scorer:
+    """The suite's scorer, of the judge where there is one that it can use."""
+    if judge is not None and suite.scorer in JUDGED:
+        return JUDGED[suite.scorer](judge)
+    return partial(SCORERS[suite.scorer], **suite.scoring)
+
+
+def judge_wanted(suite: Suite) -> Fault:
+    """What to tell of a suite that needs a judge and has none."""
+    return Fault(
+        f"suite `{suite.name}` needs a judge",
+        f"benchmark.suites.{suite.name}",
+        "no rule can tell whether its responses are right",
+        "give --judge, the folder of a judge that passed its panel, or drop the suite",
+    )

@@ -1,49 +1,72 @@
-"""The Best-of-N curve: pass@k, majority@k and judge@k from one set of samples per item.
+"""The Best-of-N curve: what each selector would give at every k, from one set of samples an item.
 
 Shapes: I items, N samples, K values of k, M measures.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from posttrain.errors import DataError, Fault
+from posttrain.best_of_n.selectors import SELECTORS, Candidates, Selector
 from posttrain.records import Sample, Score
 from posttrain.statistics import (
-    Array,
     Interval,
     bootstrap_intervals,
     generator,
-    judge_at_k,
-    majority_at_k,
     pair_accuracy,
     pass_at_k,
     powers_of_two,
 )
 
 SUITE = "best_of_n"
-METHODS = ("pass", "majority", "judge")
+
+METHODS = {"verifier": "pass"}
+"""Selector -> name of its numbers, where that is another one: an oracle's choice is pass@k."""
+
+CHOOSERS = ("judge", "weighted_majority", "majority", "self_certainty", "pass")
+"""Methods as they would be used in earnest; `pass` needs the answers."""
 
 
 class Curve(NamedTuple):
-    """For each method its interval at every k; `gains`: method at the largest k minus pass@1."""
+    """For each method its interval at every k; `gains`: method at the largest k minus pass@1.
+
+    `tokens_per_sample` is None where the samples do not say; `lacking`: selectors without what
+    they read, the judge's scores or log-probs.
+    """
 
     ks: list[int]
     methods: dict[str, list[Interval]]
     gains: dict[str, Interval]
-    tokens_per_sample: float
+    tokens_per_sample: float | None
     judge_accuracy: float | None
+    lacking: list[str]
 
     @property
-    def chooser(self) -> str:
-        """The method that could be used in earnest: the judge, without one the vote."""
-        return "judge" if "judge" in self.methods else "majority"
+    def chooser(self) -> str | None:
+        """The first method of CHOOSERS that there is."""
+        return next((name for name in CHOOSERS if name in self.methods), None)
+
+    def per_solved(self, cost_per_sample: float | None) -> dict[str, list[float | None]]:
+        """For each method the cost of a solved item at every k: k samples over the share solved.
+
+        None where nothing is solved or the cost is not known.
+        """
+        return {
+            method: [
+                k * cost_per_sample / interval.value
+                if cost_per_sample is not None and interval.value
+                else None
+                for k, interval in zip(self.ks, intervals, strict=True)
+            ]
+            for method, intervals in self.methods.items()
+        }
 
     def points(self) -> list[dict[str, float | None]]:
-        """For the report: per k each method with its interval, the tokens that k samples of an
-        item take, and the tokens per solved problem (None where none is solved)."""
+        """For the report: per k each method with its interval and the tokens per solved item
+        (`*_tokens_per_solved`, of the chooser without a prefix), and the tokens of k samples."""
         found: list[dict[str, float | None]] = []
+        costs = self.per_solved(self.tokens_per_sample)
         for column, k in enumerate(self.ks):
             point: dict[str, float | None] = {"k": k}
             for method, intervals in self.methods.items():
@@ -52,12 +75,11 @@ class Curve(NamedTuple):
                     method: interval.value,
                     f"{method}_low": interval.low,
                     f"{method}_high": interval.high,
+                    f"{method}_tokens_per_solved": costs[method][column],
                 }
-            solved = self.methods[self.chooser][column].value
-            tokens = k * self.tokens_per_sample
-            found.append(
-                point | {"tokens": tokens, "tokens_per_solved": tokens / solved if solved else None}
-            )
+            tokens = None if self.tokens_per_sample is None else k * self.tokens_per_sample
+            own = costs[self.chooser][column] if self.chooser else None
+            found.append(point | {"tokens": tokens, "tokens_per_solved": own})
         return found
 
     def scores(self, n: int) -> list[Score]:
@@ -69,46 +91,35 @@ class Curve(NamedTuple):
         ]
 
 
-def curve_of(rows: Sequence[Sample], n_max: int, resamples: int, seed: int) -> Curve:
+def curve_of(
+    rows: Sequence[Sample],
+    n_max: int,
+    resamples: int,
+    seed: int,
+    selectors: Mapping[str, Selector] = SELECTORS,
+) -> Curve:
     """Make the curve of samples that stand item by item, `n_max` of each."""
-    ks = powers_of_two(n_max)
-    correct_IN = np.array([row.correct for row in rows]).reshape(-1, n_max)
-    said = [row.prediction for row in rows]
-    said_IN = [said[i : i + n_max] for i in range(0, len(said), n_max)]
-    values_IK = {
-        "pass": pass_at_k(correct_IN, ks),
-        "majority": majority_at_k(correct_IN, said_IN, ks, generator(seed, "majority")),
+    ks, found = powers_of_two(n_max), Candidates.of(rows, n_max)
+    values = {
+        METHODS.get(name, name): selector(found, ks, generator(seed, name))
+        for name, selector in selectors.items()
     }
-    accuracy = None
-    if rows[0].judge is not None:
-        judge_IN = finite_scores(rows).reshape(-1, n_max)
-        values_IK["judge"] = judge_at_k(correct_IN, judge_IN, ks)
-        accuracy = pair_accuracy(correct_IN, judge_IN)
-    once_I = values_IK["pass"][:, 0]
-    gains_IM = np.stack([values[:, -1] - once_I for values in values_IK.values()], axis=1)
-    intervals = bootstrap_intervals(
-        np.hstack([*values_IK.values(), gains_IM]), resamples, generator(seed, "bootstrap")
-    )
+    values_IK = {method: value for method, value in values.items() if value is not None}
+    once_I1 = pass_at_k(found.correct_IN, [1])
+    columns = [*values_IK.values(), *(value[:, -1:] - once_I1 for value in values_IK.values())]
+    rng = generator(seed, "bootstrap")
+    intervals = bootstrap_intervals(np.hstack(columns), resamples, rng) if columns else []
     methods = {
         method: intervals[i * len(ks) : (i + 1) * len(ks)] for i, method in enumerate(values_IK)
     }
     gains = dict(zip(values_IK, intervals[len(values_IK) * len(ks) :], strict=True))
     tokens = sum(row.tokens for row in rows) / len(rows)
-    return Curve(ks, methods, gains, tokens, accuracy)
-
-
-def finite_scores(rows: Sequence[Sample]) -> Array:
-    """The judge's scores; a DataError for one that is no finite number."""
-    scores = np.array([row.judge for row in rows], dtype=float)
-    bad = np.flatnonzero(~np.isfinite(scores))
-    if len(bad):
-        row = rows[bad[0]]
-        raise DataError(
-            Fault(
-                "the judge gave a score that is no number",
-                f"item {row.item_id}, sample {row.index}",
-                f"{len(bad)} of {len(rows)} scores are not finite",
-                "train the judge again: its weights overflow",
-            )
-        )
-    return scores
+    scored = np.isfinite(found.judge_IN).any()
+    return Curve(
+        ks=ks,
+        methods=methods,
+        gains=gains,
+        tokens_per_sample=tokens or None,
+        judge_accuracy=pair_accuracy(found.correct_IN, found.judge_IN) if scored else None,
+        lacking=[name for name, value in values.items() if value is None],
+    )

@@ -19,7 +19,7 @@ from posttrain.journal import Journal
 from posttrain.plugins import build
 from posttrain.records import Demonstration, Prompt, content_id
 from posttrain.reject.selectors import SELECTORS, Candidate
-from posttrain.reward_model.panel import sigmoid
+from posttrain.reward_model.panel import PanelWord, panel_word, sigmoid
 
 if TYPE_CHECKING:
     from posttrain.reject.sift import Sifted
@@ -41,11 +41,17 @@ class RejectConfig(StageConfig):
     engine: Annotated[Plugin, Family("posttrain.engines:ENGINES")] = Field(
         Plugin(name="transformers"), description="where tokens come from"
     )
+    allow_failed_judge: bool = Field(
+        False, description="use a judge that did not pass its panel; the report says so"
+    )
     chunk: int = Field(64, ge=1, description="prompts per chunk: what a kill makes repeat")
 
 
 class RejectReport(Report):
-    """samples = kept + the sum of `dropped`; rates are of samples, `solved` of prompts."""
+    """samples = kept + the sum of `dropped`; rates are of samples, `solved` of prompts.
+
+    `judge_panel` is the verdict on the judge, `none` without one.
+    """
 
     prompts: int
     samples: int
@@ -59,6 +65,7 @@ class RejectReport(Report):
     mean_tokens: float
     judge_mean: float | None
     judge_mean_kept: float | None
+    judge_panel: PanelWord = "none"
 
 
 def run(
@@ -88,7 +95,7 @@ def run(
     if judge is not None:
         from posttrain.reward_model.judge import load_judge
 
-        scorer = load_judge(judge)
+        scorer = load_judge(judge, allow_failed=config.allow_failed_judge)
     engine = make_engine(load_policy(policy))
     sampling = Sampling(
         samples=config.samples,
@@ -106,7 +113,7 @@ def run(
         sifted += found
         journal.progress(len(sifted), len(rows), "prompt")
     write_rows(demonstrations, kept_rows(sifted))
-    return report(sifted)
+    return report(sifted).model_copy(update={"judge_panel": panel_word(judge)})
 
 
 def check_scorers(config: RejectConfig, *, judged: bool) -> None:

@@ -110,7 +110,11 @@ def examples_of(policies: Rows, suite: str, wanted: int) -> list[Example]:
     Items are taken by id, which is a digest: an arbitrary choice, and always the same.
     """
     firsts = {
-        policy: {r.item_id: r for r in policies[policy] if r.suite == suite and r.index == 0}
+        policy: {
+            r.item_id: r
+            for r in policies[policy]
+            if r.suite == suite and r.index == 0 and not r.sensitive
+        }
         for policy in ladder_order(policies)
     }
     firsts = {policy: found for policy, found in firsts.items() if found}

@@ -9,16 +9,23 @@ from typing import Any
 from posttrain.report.facts import Estimate, Fact, Facts
 from posttrain.report.times import StageRecord, Times, times_of
 
-CURVE_METRIC = re.compile(r"(pass|majority|judge)(?:@|_at_)(\d+)")
+CURVE_METRIC = re.compile(r"([a-z_0-9]+?)(?:@|_at_)(\d+)")
 
 
 class CurvePoint(Fact):
-    """Best-of-N at one N: how often some, the most voted, the best judged answer is right."""
+    """Best-of-N at one N: how often some, the most voted, the best judged answer is right, and
+    what the other selectors choose, by name."""
 
     n: int
     pass_at_n: Estimate | None = None
     majority: Estimate | None = None
     judge: Estimate | None = None
+    selectors: dict[str, Estimate] = {}
+
+    def methods(self) -> dict[str, Estimate]:
+        """Every estimate by the name that its scores have."""
+        own = {"pass": self.pass_at_n, "majority": self.majority, "judge": self.judge}
+        return {name: e for name, e in own.items() if e is not None} | self.selectors
 
 
 class Metrics(Fact):
@@ -117,12 +124,20 @@ def best_of_n_curve(facts: Facts) -> list[CurvePoint]:
     for told in facts.scores:
         match = CURVE_METRIC.fullmatch(told.score.metric)
         if match and told.policy == "best_of_n":
-            name = {"pass": "pass_at_n"}.get(match[1], match[1])
             score = told.score
-            found.setdefault(int(match[2]), {})[name] = Estimate(
+            found.setdefault(int(match[2]), {})[match[1]] = Estimate(
                 value=score.value, low=score.low, high=score.high, n=score.n
             )
-    return [CurvePoint(n=n, **found[n]) for n in sorted(found)]
+    return [
+        CurvePoint(
+            n=n,
+            pass_at_n=found[n].pop("pass", None),
+            majority=found[n].pop("majority", None),
+            judge=found[n].pop("judge", None),
+            selectors=found[n],
+        )
+        for n in sorted(found)
+    ]
 
 
 def suite_scores(facts: Facts) -> dict[str, dict[str, Estimate]]:

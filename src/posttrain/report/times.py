@@ -1,6 +1,7 @@
 """Where the time of a run went: the work of each stage, and what orchestration added to it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
@@ -21,12 +22,14 @@ class StageRecord(BaseModel):
     started: float
     ended: float
     seconds: float
+    report: Mapping[str, Any] = {}
 
 
 class Span(Fact):
     """One task in time. `begin` counts from the run's start; `gap_seconds` passed before it while
     no task ran; `seconds` is work done in this run; `overhead_seconds` is the gap and what the
-    task's process spent outside the work, `None` if unknown."""
+    task's process spent outside the work, `None` if unknown; `generation_seconds`: of the work,
+    what its report says went into generation."""
 
     task: str
     stage: str
@@ -36,6 +39,7 @@ class Span(Fact):
     overhead_seconds: float | None
     cached: bool
     reason: str
+    generation_seconds: float | None = None
 
 
 class Times(Fact):
@@ -74,6 +78,7 @@ def times_of(records: Iterable[StageRecord], wall_seconds: float | None = None) 
                 overhead_seconds=round(gap + inside - work, 3),
                 cached=record.cached,
                 reason=record.reason,
+                generation_seconds=generation(record.report),
             )
         )
         free = max(free, record.ended)
@@ -100,7 +105,14 @@ def times_of_manifests(manifests: Iterable[Manifest]) -> Times:
             overhead_seconds=None,
             cached=False,
             reason="",
+            generation_seconds=generation(m.report),
         )
         for m in tasks.values()
     ]
     return Times(spans=spans, wall_seconds=None, overhead_seconds=None)
+
+
+def generation(report: Mapping[str, Any]) -> float | None:
+    """The seconds of generation that a report tells, if it tells any."""
+    seconds = report.get("generation_seconds")
+    return round(seconds, 3) if isinstance(seconds, float) and seconds > 0 else None

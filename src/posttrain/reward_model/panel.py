@@ -1,15 +1,27 @@
 """The panel: what a judge must show on preferences it never saw before anybody may use it."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from statistics import fmean, pstdev
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from posttrain.statistics import wilson
+from posttrain.errors import DataError, Fault
+from posttrain.reward_model.results import (
+    SetResult,
+    Share,
+    correlation,
+    share_of,
+    sure_correlation,
+)
 
 PANEL = "panel.json"
 BINS = 10
+BALANCED = 20
+PanelWord = Literal["passed", "failed", "none"]
+LONGER, SHORTER = "chosen is longer", "chosen is shorter"
 
 
 class Thresholds(BaseModel):
@@ -21,10 +33,17 @@ class Thresholds(BaseModel):
     max_ece: float = Field(0.15, ge=0, le=1)
     tolerance: float = Field(1e-3, gt=0)
     max_bos_flips: float = Field(0.02, ge=0, le=1)
+    max_length_correlation: float = Field(0.95, ge=0, le=1)
+    min_length_balanced: float = Field(0.55, ge=0, le=1)
+    max_order_flips: float = Field(0.35, ge=0, le=1)
 
 
 class ScoredPair(BaseModel):
-    """One held-out preference as the judge sees it; lengths in tokens of the conversation."""
+    """One held-out preference as the judge sees it; lengths in tokens of the conversation.
+
+    `markup` counts Markdown marks of a response; lengths are in characters for a judge without
+    tokens.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -33,21 +52,12 @@ class ScoredPair(BaseModel):
     rejected: float
     chosen_length: int
     rejected_length: int
+    chosen_markup: int = 0
+    rejected_markup: int = 0
 
     @property
     def margin(self) -> float:
         return self.chosen - self.rejected
-
-
-class Share(BaseModel):
-    """A share of pairs in which the better response wins, with its 95% Wilson interval."""
-
-    model_config = ConfigDict(frozen=True)
-
-    pairs: int
-    accuracy: float
-    low: float
-    high: float
 
 
 class Bin(BaseModel):
@@ -72,19 +82,33 @@ class Bos(BaseModel):
 
 
 class Invariance(BaseModel):
-    """Largest change of a score when it should not change; `bos` None: there is no such token."""
+    """Largest change of a score when it should not change; None: the judge has no such thing."""
 
     model_config = ConfigDict(frozen=True)
 
-    padding_left: float
-    padding_right: float
+    padding_left: float | None
+    padding_right: float | None
     order: float
-    trainer: float
+    trainer: float | None
     bos: Bos | None
 
 
+class OrderSwap(BaseModel):
+    """A pairwise judge shown every pair twice: `flips` is the share whose winner changes with the
+    order, `first_wins` that in which the first place wins, 0.5 without a liking for places."""
+
+    model_config = ConfigDict(frozen=True)
+
+    flips: float
+    first_wins: float
+
+
 class Panel(BaseModel):
-    """The verdict and its numbers. A tie is lost; `longer_wins` is what length alone gets."""
+    """The verdict and its numbers. A tie is lost; `longer_wins` is what length alone gets.
+
+    `length_balanced` is the mean accuracy of pairs whose chosen response is longer and of those
+    where it is shorter: length alone gets 0.5 there, whatever the pairs. None where either are few.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -101,22 +125,40 @@ class Panel(BaseModel):
     rejected_std: float
     longer_wins: float
     length_correlation: float
+    length_balanced: float | None = None
     invariance: Invariance
+    swap: OrderSwap | None = None
+    sets: dict[str, SetResult] = {}
 
 
 def judge_the_judge(
-    pairs: Sequence[ScoredPair], invariance: Invariance, thresholds: Thresholds
+    pairs: Sequence[ScoredPair],
+    invariance: Invariance,
+    thresholds: Thresholds,
+    *,
+    swap: OrderSwap | None = None,
+    sets: Mapping[str, SetResult] | None = None,
 ) -> Panel:
-    """Compute the panel from scored pairs (at least one) and the measured invariances."""
+    """Compute the panel from scored pairs (at least one) and what else was measured."""
     share, reliability = accuracy(pairs), bins(pairs)
     ece = sum(b.pairs * abs(b.confidence - b.accuracy) for b in reliability) / len(pairs)
-    reasons = list(_reasons(share, ece, invariance, thresholds))
+    parts = {name: accuracy(rows) for name, rows in slices(pairs).items()}
+    gaps = [float(pair.chosen_length - pair.rejected_length) for pair in pairs]
+    length = correlation([pair.margin for pair in pairs], gaps)
+    by_length = [parts[name] for name in (LONGER, SHORTER) if name in parts]
+    enough = len(by_length) == 2 and min(part.pairs for part in by_length) >= BALANCED
+    balanced = fmean(part.accuracy for part in by_length) if enough else None
+    reasons = [
+        *_reasons(share, ece, invariance, thresholds),
+        *_biases(sure_correlation(length, len(pairs)), balanced, swap, thresholds),
+        *_failed_sets(sets or {}),
+    ]
     return Panel(
         passed=not reasons,
         reasons=reasons,
         thresholds=thresholds,
         held_out=share,
-        slices={name: accuracy(rows) for name, rows in slices(pairs).items()},
+        slices=parts,
         ece=ece,
         reliability=reliability,
         chosen_mean=fmean(pair.chosen for pair in pairs),
@@ -124,29 +166,32 @@ def judge_the_judge(
         rejected_mean=fmean(pair.rejected for pair in pairs),
         rejected_std=pstdev(pair.rejected for pair in pairs),
         longer_wins=fmean(pair.chosen_length > pair.rejected_length for pair in pairs),
-        length_correlation=correlation(
-            [pair.margin for pair in pairs],
-            [float(pair.chosen_length - pair.rejected_length) for pair in pairs],
-        ),
+        length_correlation=length,
+        length_balanced=balanced,
         invariance=invariance,
+        swap=swap,
+        sets=dict(sets or {}),
     )
 
 
 def accuracy(pairs: Sequence[ScoredPair]) -> Share:
     """How often the better response scores higher."""
-    wins = sum(pair.margin > 0 for pair in pairs)
-    low, high = wilson(wins / len(pairs), len(pairs))
-    return Share(pairs=len(pairs), accuracy=wins / len(pairs), low=low, high=high)
+    return share_of([pair.margin > 0 for pair in pairs])
 
 
 def slices(pairs: Sequence[ScoredPair]) -> Mapping[str, list[ScoredPair]]:
-    """The pairs by source, and by which response is longer."""
+    """The pairs by source, by which response is longer and, if any do, by which has more markup."""
     found: dict[str, list[ScoredPair]] = {}
+    styled = any(pair.chosen_markup != pair.rejected_markup for pair in pairs)
     for pair in pairs:
         gap = pair.chosen_length - pair.rejected_length
-        length = "longer" if gap > 0 else "shorter" if gap < 0 else "as long"
+        length = LONGER if gap > 0 else SHORTER if gap < 0 else "chosen is as long"
         found.setdefault(f"source: {pair.source}", []).append(pair)
-        found.setdefault(f"chosen is {length}", []).append(pair)
+        found.setdefault(length, []).append(pair)
+        if styled:
+            more = pair.chosen_markup - pair.rejected_markup
+            style = "more markup" if more > 0 else "less markup" if more < 0 else "as much markup"
+            found.setdefault(f"chosen has {style}", []).append(pair)
     return dict(sorted(found.items()))
 
 
@@ -179,14 +224,6 @@ def sigmoid(value: float) -> float:
     return 0.5 * (1 + math.tanh(value / 2))
 
 
-def correlation(xs: Sequence[float], ys: Sequence[float]) -> float:
-    """Pearson's correlation; 0 where one of them does not vary."""
-    mean_x, mean_y = fmean(xs), fmean(ys)
-    spread = math.sqrt(sum((x - mean_x) ** 2 for x in xs) * sum((y - mean_y) ** 2 for y in ys))
-    covered = sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True))
-    return covered / spread if spread else 0.0
-
-
 def _reasons(share: Share, ece: float, invariance: Invariance, thresholds: Thresholds) -> list[str]:
     reasons = []
     if not share.accuracy >= thresholds.min_accuracy:
@@ -198,9 +235,59 @@ def _reasons(share: Share, ece: float, invariance: Invariance, thresholds: Thres
         reasons.append(f"calibration error {ece:.3f} is above {thresholds.max_ece}")
     for name in ("padding_left", "padding_right", "order", "trainer"):
         delta = getattr(invariance, name)
-        if not delta <= thresholds.tolerance:
+        if delta is not None and not delta <= thresholds.tolerance:
             what = name.replace("_", " on the ")
             reasons.append(f"{what} changes a score by {delta:.2g}, over {thresholds.tolerance}")
     if invariance.bos and not invariance.bos.flips <= thresholds.max_bos_flips:
         reasons.append(f"a BOS token changes the winner of {invariance.bos.flips:.1%} of the pairs")
     return reasons
+
+
+def _biases(
+    length: float, balanced: float | None, swap: OrderSwap | None, thresholds: Thresholds
+) -> Iterator[str]:
+    """A score that is made of length, and a verdict that is made of places."""
+    if not length <= thresholds.max_length_correlation:
+        yield (
+            "margins follow the difference in length: their correlation is surely above"
+            f" {length:.3f}, and {thresholds.max_length_correlation} is allowed"
+        )
+    if balanced is not None and not balanced >= thresholds.min_length_balanced:
+        yield (
+            f"accuracy balanced by length {balanced:.3f} is below"
+            f" {thresholds.min_length_balanced}: length alone gets 0.5"
+        )
+    if swap and not swap.flips <= thresholds.max_order_flips:
+        yield (
+            f"the order of two responses changes the winner of {swap.flips:.1%} of the pairs;"
+            f" the first place wins {swap.first_wins:.1%}"
+        )
+
+
+def _failed_sets(sets: Mapping[str, SetResult]) -> Iterator[str]:
+    for name, found in sets.items():
+        if not found.passed:
+            value = found.scores[found.headline]
+            yield f"{name}: {found.headline} {value:.3f} is below {found.min_score}"
+
+
+def read_panel(folder: Path) -> Panel:
+    """The panel of a judge folder; DataError when there is none that can be read."""
+    try:
+        return Panel.model_validate_json((folder / PANEL).read_bytes())
+    except (OSError, ValidationError) as error:
+        raise DataError(
+            Fault(
+                "the judge has no panel",
+                str(folder / PANEL),
+                str(error).split("\n")[0],
+                "make the judge with `posttrain reward_model`, which tests what it trained",
+            )
+        ) from None
+
+
+def panel_word(folder: Path | None) -> PanelWord:
+    """What a report says of the judge that a stage used; `none`: it used no judge."""
+    if folder is None:
+        return "none"
+    return "passed" if read_panel(folder).passed else "failed"

@@ -26,6 +26,12 @@ from transformers import (
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from posttrain.engines.likelihood import token_logps
+from posttrain.reward_model.sharing import (
+    BEGINNING,
+    last_columns,
+    side_masks,
+    visible,
+)
 
 PoolingName = Literal["last", "product", "likelihood"]
 
@@ -35,7 +41,29 @@ outweigh what it says until the head has learnt otherwise."""
 
 
 class Last:
-    """Nothing is changed."""
+    """Mixed into a sequence classifier with one output."""
+
+    score: Any
+    base_model: Any
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        parts: Tensor | None = None,
+        **options: Any,
+    ) -> SequenceClassifierOutput:
+        """`logits` [B, 1]: the head at the last token; with `parts`, of rows that hold several
+        conversations (`Packed`), those of each row's first, then of its second, and so on."""
+        if parts is None:
+            plain: Any = super()
+            given = {"input_ids": input_ids, "attention_mask": attention_mask}
+            found: SequenceClassifierOutput = plain.forward(**given, **options)
+            return found
+        states_PTH = self.base_model(**packed_inputs(input_ids, parts, options)).last_hidden_state
+        rows_P = torch.arange(len(parts), device=parts.device)
+        ends = torch.cat([states_PTH[rows_P, last_P] for last_P in last_columns(parts)])
+        return SequenceClassifierOutput(logits=self.score(ends))
 
 
 class Product:
@@ -45,29 +73,67 @@ class Product:
     base_model: Any
 
     def forward(
-        self, input_ids: Tensor, attention_mask: Tensor, **options: Any
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        parts: Tensor | None = None,
+        **options: Any,
     ) -> SequenceClassifierOutput:
-        """`logits` [B, 1]: the log of the product over the tokens that are not padding."""
-        states_BTH = self.base_model(
-            input_ids=input_ids, attention_mask=attention_mask, **options
-        ).last_hidden_state
+        """`logits` [B, 1]: the log of the product over the tokens that are not padding; with
+        `parts`, as those of `last`."""
+        if parts is None:
+            given = {"input_ids": input_ids, "attention_mask": attention_mask, **options}
+            sides = [attention_mask]
+        else:
+            given, sides = packed_inputs(input_ids, parts, options), side_masks(parts)
+        states_BTH = self.base_model(**given).last_hidden_state
         right_BT = logsigmoid(self.score(states_BTH).float().squeeze(-1) + PRIOR_LOG_ODDS)
-        return SequenceClassifierOutput(logits=(right_BT * attention_mask).sum(dim=1, keepdim=True))
+        sums = [(right_BT * side).sum(dim=1, keepdim=True) for side in sides]
+        return SequenceClassifierOutput(logits=torch.cat(sums))
 
 
 class Likelihood:
     """Mixed into a causal language model."""
 
     def forward(
-        self, input_ids: Tensor, attention_mask: Tensor, **options: Any
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        parts: Tensor | None = None,
+        **options: Any,
     ) -> SequenceClassifierOutput:
-        """`logits` [B, 1]: the log-prob in nats of all tokens but the first."""
+        """`logits` [B, 1]: the log-prob in nats of all tokens but the first; with `parts`, as
+        those of `last`."""
         plain: Any = super()
-        given = {"input_ids": input_ids, "attention_mask": attention_mask}
-        logits_BTV = plain.forward(**given, **options).logits
-        logps_BT = token_logps(logits_BTV[:, :-1], input_ids[:, 1:])
-        seen_BT = attention_mask[:, 1:] * attention_mask[:, :-1]
-        return SequenceClassifierOutput(logits=(logps_BT * seen_BT).sum(dim=1, keepdim=True))
+        if parts is None:
+            given = {"input_ids": input_ids, "attention_mask": attention_mask}
+            logits_BTV = plain.forward(**given, **options).logits
+            logps_BT = token_logps(logits_BTV[:, :-1], input_ids[:, 1:])
+            seen_BT = attention_mask[:, 1:] * attention_mask[:, :-1]
+            return SequenceClassifierOutput(logits=(logps_BT * seen_BT).sum(dim=1, keepdim=True))
+        logits_PTV = plain.forward(**packed_inputs(input_ids, parts, options)).logits
+        logps_PT = token_logps(logits_PTV[:, :-1], input_ids[:, 1:])
+        # A rest does not follow the one before it in its row but the beginning's last token.
+        follows_PT = (parts[:, 1:] == parts[:, :-1]).int()
+        rows_P = torch.arange(len(parts), device=parts.device)
+        begun_P = (parts == BEGINNING).sum(dim=1)
+        before_PV = logits_PTV[rows_P, (begun_P - 1).clamp(min=0)]
+        sums = []
+        for part, side_PT in enumerate(side_masks(parts), 1):
+            fork_P = (parts == part).int().argmax(dim=1)
+            forked_P = token_logps(before_PV, input_ids[rows_P, fork_P]) * (begun_P > 0)
+            sums.append((logps_PT * side_PT[:, 1:] * follows_PT).sum(dim=1) + forked_P)
+        return SequenceClassifierOutput(logits=torch.cat(sums)[:, None])
+
+
+def packed_inputs(ids_PT: Tensor, parts_PT: Tensor, options: Mapping[str, Any]) -> dict[str, Any]:
+    """What the model is given of rows that hold a pair each."""
+    return {
+        "input_ids": ids_PT,
+        "attention_mask": visible(parts_PT),
+        "position_ids": options["position_ids"],
+        "use_cache": False,
+    }
 
 
 class Pooling(NamedTuple):

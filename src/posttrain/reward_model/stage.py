@@ -2,24 +2,23 @@
 
 A Bradley-Terry reward model: the policy with a scalar head, trained with TRL's RewardTrainer to
 score the chosen response above the rejected one. The finished judge is read back from its folder
-and examined on held-out prompts; `panel.json` says whether anybody may use it.
+and examined on held-out prompts and public sets; `panel.json` says whether anybody may use it.
 Left out on purpose: failing the stage when the panel fails (the numbers are the result; whoever
 loads the judge refuses), and cutting pairs that are too long (they are dropped and counted).
 """
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from posttrain.artifacts import JUDGE, POLICY, In, Out, read_rows, write_json
-from posttrain.config import Field, Report
-from posttrain.errors import DataError, Fault
+from posttrain.config import Family, Field, Plugin, Report
+from posttrain.errors import DataError, Fault, PosttrainError
 from posttrain.journal import Journal
 from posttrain.records import Preference
-from posttrain.reward_model.panel import PANEL, Panel, Thresholds
-from posttrain.training import TrainingConfig, held_out, row_order
-
-if TYPE_CHECKING:
-    from posttrain.reward_model.judge import TokenPair
+from posttrain.reward_model.panel import PANEL, Panel, Thresholds, read_panel
+from posttrain.reward_model.panel_sets import read_sets
+from posttrain.training import TrainingConfig, held_out
 
 
 class RewardModelConfig(TrainingConfig):
@@ -36,6 +35,9 @@ class RewardModelConfig(TrainingConfig):
     margins: bool = Field(
         False, description="let the score gap exceed each pair's margin (arXiv:2307.09288, Eq. 2)"
     )
+    share_prefix: bool = Field(
+        True, description="read what both responses begin with once, where the model allows it"
+    )
     eval_share: float = Field(0.1, gt=0, lt=1, description="share of the prompts held out")
     min_accuracy: float = Field(0.70, ge=0, le=1, description="held-out accuracy to pass the panel")
     max_ece: float = Field(0.15, ge=0, le=1, description="calibration error to pass the panel")
@@ -45,16 +47,31 @@ class RewardModelConfig(TrainingConfig):
     max_bos_flips: float = Field(
         0.02, ge=0, le=1, description="share of winners a BOS token may change to pass the panel"
     )
+    max_length_correlation: float = Field(
+        0.95, ge=0, le=1, description="of margins with length, surely no more to pass the panel"
+    )
+    min_length_balanced: float = Field(
+        0.55, ge=0, le=1, description="mean accuracy where the better is longer, and shorter, ditto"
+    )
+    max_order_flips: float = Field(
+        0.35, ge=0, le=1, description="share of winners that swapping a pair may change, likewise"
+    )
+    panel_sets: list[Annotated[Plugin, Family("posttrain.reward_model.panel_sets:PANEL_SETS")]] = (
+        Field([], description="public sets to measure it on: `{name: llmbar, min_score: 0.6}`")
+    )
+    data_folder: str = Field("", description="public data files of the sets; empty: ask the hub")
 
 
 class RewardModelReport(Report):
-    """Losses are nats per pair; `panel` holds what the held-out pairs say."""
+    """Losses are nats per pair; `panel` holds what the held-out pairs say; `shared_tokens` is the
+    share of the tokens that were read once for both responses."""
 
     pairs: int
     too_long: int
     steps: int
     epochs: float
     tokens: int
+    shared_tokens: float
     train_loss_first: float
     train_loss_last: float
     panel: Panel
@@ -69,6 +86,7 @@ def run(
     journal: Journal,
 ) -> RewardModelReport:
     """Train the judge, write it with any adapter merged, examine it."""
+    sets = read_sets(config.panel_sets, config.data_folder)
     rows = list(read_rows(preferences, Preference))
 
     import torch
@@ -79,6 +97,8 @@ def run(
     from posttrain.reward_model.examine import examine
     from posttrain.reward_model.judge import check_pad_token, load_judge, token_pairs
     from posttrain.reward_model.pooling import load_scoring_model
+    from posttrain.reward_model.sharing import shared_share
+    from posttrain.reward_model.trainer import reward_trainer
 
     quiet()
     tokenizer = load_policy(policy, dtype=torch.float32).tokenizer
@@ -87,15 +107,7 @@ def run(
     learned = [p for p in fitting if not held_out(p.row.prompt_id, config.eval_share)]
     unseen = [p for p in fitting if held_out(p.row.prompt_id, config.eval_share)]
     if not learned or not unseen:
-        raise DataError(
-            Fault(
-                "not enough preferences",
-                str(preferences),
-                f"of {len(rows)} pairs {len(rows) - len(fitting)} exceed max_length"
-                f" {config.max_length}; {len(learned)} remain to learn, {len(unseen)} held out",
-                "give more pairs, of more prompts, or widen the options",
-            )
-        )
+        raise too_few(config, preferences, len(rows), len(fitting), len(learned), len(unseen))
 
     # A score head starts at random, and PEFT and the Trainer draw from the global generator.
     set_seed(config.seed)
@@ -104,7 +116,7 @@ def run(
     done = train(trainer, journal)
     save_policy(done.model, tokenizer, judge)
     finished = load_judge(judge, require_panel=False)
-    panel = examine(finished, unseen, done.model, thresholds(config))
+    panel = examine(finished, unseen, done.model, thresholds(config), sets)
     write_json(judge / PANEL, panel.model_dump(mode="json"))
     seen = trainer.train_dataset
     tokens = sum(map(len, seen["chosen_ids"])) + sum(map(len, seen["rejected_ids"]))
@@ -114,9 +126,25 @@ def run(
         steps=trainer.state.global_step,
         epochs=len(seen) / len(learned),
         tokens=tokens,
+        shared_tokens=shared_share(trainer),
         train_loss_first=done.logged[0]["loss"],
         train_loss_last=done.logged[-1]["loss"],
         panel=panel,
+    )
+
+
+def too_few(
+    config: RewardModelConfig, where: Path, rows: int, fitting: int, learned: int, unseen: int
+) -> DataError:
+    """The error for pairs that leave nothing to learn, or nothing to hold out."""
+    return DataError(
+        Fault(
+            "not enough preferences",
+            str(where),
+            f"of {rows} pairs {rows - fitting} exceed max_length {config.max_length};"
+            f" {learned} remain to learn, {unseen} held out",
+            "give more pairs, of more prompts, or widen the options",
+        )
     )
 
 
@@ -127,43 +155,24 @@ def thresholds(config: RewardModelConfig) -> Thresholds:
         max_ece=config.max_ece,
         tolerance=config.tolerance,
         max_bos_flips=config.max_bos_flips,
+        max_length_correlation=config.max_length_correlation,
+        min_length_balanced=config.min_length_balanced,
+        max_order_flips=config.max_order_flips,
     )
 
 
-def reward_trainer(
-    config: RewardModelConfig,
-    model: Any,
-    tokenizer: Any,
-    pairs: "list[TokenPair]",
-    journal: Journal,
-) -> Any:
-    """TRL's trainer over the pairs, already tokenised and in the order they are trained on.
+def preflight(config: RewardModelConfig) -> Iterator[Fault]:
+    """Panel sets whose items cannot be had."""
+    try:
+        read_sets(config.panel_sets, config.data_folder)
+    except PosttrainError as error:
+        yield from error.faults
 
-    Its loss is -log sigmoid(chosen - rejected - margin) + centring * (chosen + rejected)^2,
-    averaged over pairs; without `margins`, or where a pair states none, the margin is 0.
-    """
-    from datasets import Dataset
-    from trl import RewardConfig, RewardTrainer
 
-    from posttrain.hf_trainer import JournalCallback, adapter, trainer_arguments
-    from posttrain.reward_model.pooling import POOLINGS
-
-    columns: dict[str, list[Any]] = {
-        "chosen_ids": [pair.chosen for pair in pairs],
-        "rejected_ids": [pair.rejected for pair in pairs],
-    }
-    if config.margins:
-        columns["margin"] = [pair.row.margin or 0.0 for pair in pairs]
-    order = row_order([pair.longest for pair in pairs], config)
-    arguments = RewardConfig(
-        **trainer_arguments(config, journal.scratch, len(order)),
-        center_rewards_coefficient=config.centring or None,
-    )
-    return RewardTrainer(
-        model=model,
-        args=arguments,
-        train_dataset=Dataset.from_dict(columns).select(order),
-        processing_class=tokenizer,
-        peft_config=adapter(config, POOLINGS[config.pooling].task),
-        callbacks=[JournalCallback(journal, config.checkpoint_every)],
-    )
+def still_holds(outputs: Mapping[str, Path], config: RewardModelConfig) -> str | None:
+    """Why a stored panel no longer holds: the items of a set are others now. Else None."""
+    stored = read_panel(outputs["judge"]).sets
+    for name, found in read_sets(config.panel_sets, config.data_folder).items():
+        if name not in stored or stored[name].digest != found.digest:
+            return f"the items of {name} have changed"
+    return None

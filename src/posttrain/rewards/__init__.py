@@ -8,31 +8,33 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from statistics import fmean
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from posttrain.errors import ConfigError, Fault, accepted
+from posttrain.reward_model.protocol import Judge
 from posttrain.rewards.patch_similarity import patch_similarity
-from posttrain.rewards.verifiers import verify
+from posttrain.rewards.verifiers import Claim, verify, verify_all
 from posttrain.rl.rollout import Rollout
 from posttrain.tasks import MARK
 
 Reward = Callable[..., list[float]]
 
 
-class Judge(Protocol):
-    """What a reward needs of a reward model."""
-
-    def score(self, prompts: Sequence[str], responses: Sequence[str]) -> list[float]:
-        """One scalar for each pair."""
-
-
 def verifier(
-    rollouts: Sequence[Rollout], _judge: Judge | None, /, *, right: float = 1.0, wrong: float = 0.0
+    rollouts: Sequence[Rollout],
+    _judge: Judge | None,
+    /,
+    *,
+    right: float = 1.0,
+    wrong: float = 0.0,
+    workers: Annotated[int, Field(ge=0)] = 0,
 ) -> list[float]:
-    """Whether the task's verifier accepts the response."""
-    return [right if is_right(r) else wrong for r in rollouts]
+    """Whether the task's verifier accepts the response; code runs in `workers` sandboxes at a
+    time (0: one per core, at most 8)."""
+    claims = [Claim(r.prompt.task, r.prompt.text, r.prompt.answer, r.text) for r in rollouts]
+    return [right if accepted else wrong for accepted in verify_all(claims, workers)]
 
 
 def judge(

@@ -1,7 +1,8 @@
 """Scoring: groups in, the same groups with rewards out, whatever a reward function does.
 
 A reward that raises or hangs costs the rollouts it fails on and not the run: they get NaN, which
-drops their group as `bad_reward`.
+drops their group as `bad_reward`. A fault that has a message for the user passes, and so does the
+news that the machine is being taken away.
 """
 
 import logging
@@ -10,7 +11,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from posttrain.rewards import Judge, Reward
+from posttrain.errors import PosttrainError
+from posttrain.reward_model.protocol import Judge
+from posttrain.rewards import Reward
 from posttrain.rewards.gates import Gate, weighted_sum
 from posttrain.rl.rollout import Group, Rollout
 
@@ -53,6 +56,8 @@ def safely(
 
     try:
         return within(seconds, lambda: values(rollouts))
+    except PosttrainError:
+        raise
     except TimeoutError:
         log.warning("reward `%s` took more than %g s for %d rollouts", name, seconds, len(rollouts))
         return [math.nan] * len(rollouts)

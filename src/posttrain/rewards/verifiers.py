@@ -8,11 +8,15 @@ import functools
 import logging
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from typing import Any, NamedTuple
 
 from posttrain.errors import DataError, Fault, accepted
+from posttrain.rewards.programs import code_prediction, verify_code
+from posttrain.sandbox import backend_of
+from posttrain.sandbox.verdicts import cores
 from posttrain.tasks import TASKS, final_answer
 
 LONGEST_ANSWER = 400
@@ -28,15 +32,42 @@ logging.getLogger("math_verify").setLevel(logging.CRITICAL)
 
 
 class Verifier(NamedTuple):
-    """`verify(prompt, answer, response)`; `prediction(response)` in a form that can be counted."""
+    """`verify(prompt, answer, response)`; `prediction(response)` in a form that can be counted.
+
+    `sandboxed`: it runs the response's code, in processes of their own.
+    """
 
     verify: Callable[[str, str, str], bool]
     prediction: Callable[[str], str | None]
+    sandboxed: bool = False
+
+
+class Claim(NamedTuple):
+    """A response to be verified."""
+
+    task: str
+    prompt: str
+    answer: str
+    response: str
 
 
 def verify(task: str, prompt: str, answer: str, response: str) -> bool:
-    """Whether the response is right. Raises DataError for an unknown task, for nothing else."""
+    """Whether the response is right.
+
+    Raises DataError for an unknown task, ConfigError for code where no sandbox works, and for
+    nothing else but a sandbox that does not start (TransientError).
+    """
     return verifier_of(task).verify(prompt, answer, response)
+
+
+def verify_all(claims: Sequence[Claim], workers: int = 0) -> list[bool]:
+    """Verify each; those that run code `workers` at a time (0: one per core, at most 8)."""
+    waiting = [c for c in claims if verifier_of(c.task).sandboxed]
+    found = {}
+    if waiting:
+        with ThreadPoolExecutor(workers or cores()) as pool:
+            found = dict(zip(waiting, pool.map(lambda c: verify(*c), waiting), strict=True))
+    return [found[c] if c in found else verify(*c) for c in claims]
 
 
 def prediction(task: str, response: str) -> str | None:
@@ -45,7 +76,7 @@ def prediction(task: str, response: str) -> str | None:
 
 
 def verifier_of(task: str) -> Verifier:
-    """The verifier of a task."""
+    """The verifier of a task; ConfigError where it needs a sandbox and none works."""
     if task not in VERIFIERS:
         raise DataError(
             Fault(
@@ -55,6 +86,8 @@ def verifier_of(task: str) -> Verifier:
                 accepted(task, VERIFIERS),
             )
         )
+    if VERIFIERS[task].sandboxed:
+        backend_of()
     return VERIFIERS[task]
 
 
@@ -178,4 +211,5 @@ VERIFIERS: dict[str, Verifier] = {
     "math": Verifier(_verify_math, _math_prediction),
     "choice": Verifier(_verify_choice, _choice_prediction),
     "text": Verifier(_verify_text, _text_prediction),
+    "code": Verifier(verify_code, code_prediction, sandboxed=True),
 }

@@ -85,6 +85,9 @@ class RLConfig(StageConfig):
     max_draws: int = Field(
         1, ge=1, description="above 1: groups without signal are replaced, so often at most (DAPO)"
     )
+    allow_failed_judge: bool = Field(
+        False, description="use a judge that did not pass its panel; the report says so"
+    )
     mask_truncated: bool = Field(False, description="do not learn from unfinished completions")
     kl_coefficient: float = Field(0.0, ge=0, description="weight of the KL to the start; 0: none")
     kl_estimator: Literal["k1", "k2", "k3"] = Field("k3", description="estimate of that KL")

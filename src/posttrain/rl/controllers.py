@@ -6,7 +6,7 @@ write the class, name its paper in the docstring, and add a line to CONTROLLERS.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from statistics import fmean
 from typing import Annotated, Any, NamedTuple, Protocol, Self
@@ -14,9 +14,9 @@ from typing import Annotated, Any, NamedTuple, Protocol, Self
 from pydantic import Field
 
 from posttrain.records import Prompt
-from posttrain.rl.experience import Draw, collect, own, unusable
+from posttrain.rl.experience import Draw, collect, own, sieve
 from posttrain.rl.explorer import Explorer, unfinished
-from posttrain.rl.rollout import Group, Rollout
+from posttrain.rl.rollout import Group, Rollout, kept, revived
 from posttrain.rl.strategies import Ask, Play
 
 
@@ -35,6 +35,9 @@ class Controller(Protocol):
     def restore(self, state: Any) -> None:
         """Continue where `state` was taken."""
 
+    def close(self) -> None:
+        """End what runs beside the loop, if anything does."""
+
 
 class Synchronous:
     """Draw, learn, draw: every group is from the policy that learns from it."""
@@ -50,6 +53,9 @@ class Synchronous:
 
     def restore(self, state: Any) -> None:
         """There is nothing to restore."""
+
+    def close(self) -> None:
+        """Nothing runs."""
 
 
 class Waiting(NamedTuple):
@@ -113,6 +119,9 @@ class Staleness:
 
     def restore(self, state: Any) -> None:
         self.queue = [Waiting(step, revived(group)) for step, group in state]
+
+    def close(self) -> None:
+        """Nothing runs."""
 
 
 def capacity(
@@ -220,6 +229,9 @@ class PartialRollout:
         self.begun = [Begun.restored(group) for group in state["begun"]]
         self.waiting = [revived(group) for group in state["waiting"]]
 
+    def close(self) -> None:
+        """Nothing runs."""
+
 
 def race(explorer: Explorer, step: int, running: Sequence[Begun], missing: int) -> Play:
     """Plays until all responses of `missing` groups are finished."""
@@ -250,31 +262,26 @@ def mixture(groups: Sequence[Group], step: int) -> dict[str, float]:
     }
 
 
-def sieve(found: Draw, groups: Sequence[Group], *, silent: bool) -> list[Group]:
-    """The groups that count, all of them entered as generated and the others as dropped."""
-    usable = []
-    for group in groups:
-        found.generated.append(group)
-        why = unusable(group, silent=silent)
-        if why:
-            found.dropped[why] += own(group)
-        else:
-            usable.append(group)
-    return usable
+def two_process(
+    *,
+    eta: Annotated[int, Field(ge=0)] = 4,
+    hung_seconds: Annotated[float, Field(gt=0)] = 60.0,
+    max_replacements: Annotated[int, Field(ge=0)] = 3,
+) -> Controller:
+    """AReaL with a process of its own that generates while this one trains (arXiv:2505.24298).
 
+    Nothing learnt from is more than `eta` steps old; `eta` 0 is `synchronous`, bit for bit. A
+    generator that died, or gave no sign of life for `hung_seconds`, is replaced, and asked again
+    what it left open; after `max_replacements` in a row that finished nothing the run ends.
+    """
+    from posttrain.rl.two_process import TwoProcess
 
-def kept(group: Group) -> list[dict[str, Any]]:
-    """A group as JSON."""
-    return [rollout.state() for rollout in group]
-
-
-def revived(state: Sequence[Mapping[str, Any]]) -> Group:
-    """What `kept` was given."""
-    return tuple(Rollout.restored(rollout) for rollout in state)
+    return TwoProcess(eta, hung_seconds, max_replacements)
 
 
 CONTROLLERS: dict[str, Callable[..., Controller]] = {
     "synchronous": Synchronous,
     "staleness": Staleness,
     "partial_rollout": PartialRollout,
+    "two_process": two_process,
 }

@@ -75,6 +75,19 @@ def collect(draw: Callable[[int, int], list[Group]], wanted: int, max_draws: int
     return found
 
 
+def sieve(found: Draw, groups: Sequence[Group], *, silent: bool) -> list[Group]:
+    """The groups that count, all of them entered as generated and the others as dropped."""
+    usable = []
+    for group in groups:
+        found.generated.append(group)
+        why = unusable(group, silent=silent)
+        if why:
+            found.dropped[why] += own(group)
+        else:
+            usable.append(group)
+    return usable
+
+
 def own(group: Group) -> int:
     """How many of its responses the policy wrote."""
     return sum(rollout.source != "external" for rollout in group)

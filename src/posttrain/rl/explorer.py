@@ -5,14 +5,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from posttrain.engines import Completion, Engine, Request, Sampling, Until
 from posttrain.policies import batch_ids
 from posttrain.records import Prompt
-from posttrain.rewards import Judge, Reward
+from posttrain.reward_model.protocol import Judge
+from posttrain.rewards import Reward
 from posttrain.rewards.gates import Gate
 from posttrain.rewards.scoring import score
 from posttrain.rl.budgets import Budget
@@ -25,63 +28,25 @@ if TYPE_CHECKING:
     from posttrain.rl.config import RLConfig
 
 
+class Origin(NamedTuple):
+    """Where the policy comes from: its folder, the weights that change, and room for copies."""
+
+    folder: Path
+    weights: Mapping[str, Tensor]
+    scratch: Path
+
+
 @dataclass(frozen=True)
-class Explorer:
-    """What it takes to turn prompts into scored groups; `turns`: step -> pieces of a response."""
+class Player:
+    """What it takes to answer prompts; `turns`: step -> pieces of a response."""
 
     config: "RLConfig"
     engine: Engine
     tokenizer: PreTrainedTokenizerBase
-    pool: Pool
-    sample: Callable[[Pool, int], list[Prompt]]
-    budget: Budget
-    strategy: Strategy
-    environment: Environment
-    rewards: Mapping[str, Reward]
-    gate: Gate
-    judge: Judge | None
-    demonstrations: Mapping[str, Rollout]
-    turns: Callable[[int], int]
-    precision: Callable[[], AbstractContextManager[Any]] = nullcontext
-
-    def groups(self, step: int, attempt: int, count: int) -> list[Group]:
-        """`count` scored groups; the pool learns of their rewards."""
-        prompts = self.prompts(count)
-        groups: list[Group] = [() for _ in prompts]
-        play = partial(self.play, step=step)
-        while any(wanted := self.budget(groups, self.config.group_size)):
-            asks = [
-                Ask(prompt, self.seed(f"{step}/{attempt}/{at}/{place}"), None, place)
-                for at, (prompt, group) in enumerate(zip(prompts, groups, strict=True))
-                for place in range(len(group), len(group) + wanted[at])
-            ]
-            ends = iter(self.strategy(play, asks, self.demonstrations))
-            fresh = self.scored([tuple(next(ends) for _ in range(count)) for count in wanted])
-            groups = [old + new for old, new in zip(groups, fresh, strict=True)]
-        self.observe(groups, step)
-        return groups
-
-    def prompts(self, count: int) -> list[Prompt]:
-        """The next prompts by the sampler."""
-        drawn = self.sample(self.pool, count)
-        self.pool.drawn()
-        return drawn
-
-    def scored(self, groups: Sequence[Group]) -> list[Group]:
-        """The groups with their rewards."""
-        config = self.config
-        weights, seconds = config.reward_weights, config.reward_seconds
-        return score(groups, self.rewards, weights, self.judge, self.gate, seconds)
-
-    def observe(self, groups: Sequence[Group], step: int) -> None:
-        """Tell the pool what the policy, and nobody else, got on these prompts."""
-        own = [tuple(r for r in group if r.source != "external") for group in groups]
-        self.pool.observe([group for group in own if group], step)
-
-    def seed(self, place: str) -> int:
-        """The seed of the completion at that place; a resumed run draws the same."""
-        text = f"{self.config.seed}/rollouts/{place}"
-        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
+    strategy: Strategy = field(kw_only=True)
+    environment: Environment = field(kw_only=True)
+    turns: Callable[[int], int] = field(kw_only=True)
+    precision: Callable[[], AbstractContextManager[Any]] = field(default=nullcontext, kw_only=True)
 
     def play(self, asks: Sequence[Ask], step: int, until: Until | None = None) -> list[Rollout]:
         """A response to each ask, piece by piece; `until` may stop those that are not done."""
@@ -133,6 +98,80 @@ class Explorer:
         draft.hear(
             batch_ids(self.tokenizer, [heard])[0] if heard else [], self.config.max_new_tokens
         )
+
+
+@dataclass(frozen=True)
+class Explorer(Player):
+    """What it takes to turn prompts into scored groups; `origin`: for whoever plays elsewhere."""
+
+    pool: Pool
+    sample: Callable[[Pool, int], list[Prompt]]
+    budget: Budget
+    rewards: Mapping[str, Reward]
+    gate: Gate
+    judge: Judge | None
+    demonstrations: Mapping[str, Rollout]
+    origin: Origin | None = None
+
+    def groups(self, step: int, attempt: int, count: int) -> list[Group]:
+        """`count` scored groups; the pool learns of their rewards."""
+        prompts = self.prompts(count)
+        groups: list[Group] = [() for _ in prompts]
+        play = partial(self.play, step=step)
+        while any(asks := self.asks(f"{step}/{attempt}", prompts, groups)):
+            together = [ask for each in asks for ask in each]
+            responses = self.strategy(play, together, self.demonstrations)
+            groups = self.grown(groups, asks, responses)
+        self.observe(groups, step)
+        return groups
+
+    def asks(
+        self, draw: str, prompts: Sequence[Prompt], groups: Sequence[Group], first: int = 0
+    ) -> list[list[Ask]]:
+        """What the budget wants of each prompt now, the `first` of them at that place in `draw`."""
+        wanted = self.budget(groups, self.config.group_size)
+        return [
+            [
+                Ask(prompt, self.seed(f"{draw}/{at}/{place}"), None, place)
+                for place in range(len(group), len(group) + more)
+            ]
+            for at, (prompt, group, more) in enumerate(
+                zip(prompts, groups, wanted, strict=True), first
+            )
+        ]
+
+    def grown(
+        self,
+        groups: Sequence[Group],
+        asks: Sequence[Sequence[Ask]],
+        responses: Sequence[Rollout],
+    ) -> list[Group]:
+        """The groups with the responses to the asks, scored."""
+        ends = iter(responses)
+        fresh = self.scored([tuple(next(ends) for _ in each) for each in asks])
+        return [old + new for old, new in zip(groups, fresh, strict=True)]
+
+    def prompts(self, count: int) -> list[Prompt]:
+        """The next prompts by the sampler."""
+        drawn = self.sample(self.pool, count)
+        self.pool.drawn()
+        return drawn
+
+    def scored(self, groups: Sequence[Group]) -> list[Group]:
+        """The groups with their rewards."""
+        config = self.config
+        weights, seconds = config.reward_weights, config.reward_seconds
+        return score(groups, self.rewards, weights, self.judge, self.gate, seconds)
+
+    def observe(self, groups: Sequence[Group], step: int) -> None:
+        """Tell the pool what the policy, and nobody else, got on these prompts."""
+        own = [tuple(r for r in group if r.source != "external") for group in groups]
+        self.pool.observe([group for group in own if group], step)
+
+    def seed(self, place: str) -> int:
+        """The seed of the completion at that place; a resumed run draws the same."""
+        text = f"{self.config.seed}/rollouts/{place}"
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
 
 
 @dataclass

@@ -14,15 +14,14 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import torch
-from accelerate import Accelerator
 from torch import Tensor
 
 from posttrain.engines.likelihood import Row, batches, response_scores
 from posttrain.errors import DataError, Fault
-from posttrain.policies import Policy, batch_ids, chat_ids, load_policy
+from posttrain.policies import batch_ids, chat_ids, load_policy
 from posttrain.records import Prompt
-from posttrain.rl.adapters import with_adapter
-from posttrain.rl.crew import add_gradients, exchange, place, share
+from posttrain.rl.adapters import load_trainee
+from posttrain.rl.crew import add_gradients, exchange, first_says, place, share
 from posttrain.rl.experience import Lesson
 from posttrain.rl.hooks import Hook, UpdateFacts
 from posttrain.rl.losses import LossBatch, PolicyLoss, Totals, kl_estimate, seen_mean
@@ -32,6 +31,8 @@ from posttrain.rl.rollout import Rollout
 
 if TYPE_CHECKING:
     from posttrain.rl.config import RLConfig
+
+DONE: tuple[str, tuple[Any, ...]] = ("done", ())
 
 
 class Learner:
@@ -48,24 +49,17 @@ class Learner:
         hooks: Sequence[Hook] = (),
         precision: Callable[..., AbstractContextManager[Any]] = native,
     ) -> None:
-        on_gpu = torch.cuda.is_available()
         self.config, self.folder, self.loss, self.hooks = config, folder, loss, hooks
         self.precision = precision
-        self.accelerator = Accelerator(cpu=not on_gpu, mixed_precision="bf16" if on_gpu else "no")
-        policy = load_policy(folder, dtype=torch.float32)
-        model = with_adapter(policy.model, config) if config.lora_rank else policy.model
-        self.weights = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self.accelerator, self.policy, self.weights = load_trainee(folder, config)
+        self.model = self.policy.model
         optimizer = torch.optim.AdamW(
             self.weights.values(),
             lr=config.learning_rate,
             weight_decay=config.weight_decay,
             fused=True,
         )
-        # `crew` adds gradients up: DistributedDataParallel wants as many forward passes in each
-        # process, and gradients of one pass, where ours are of a prompt's and its completions'.
-        self.model = self.accelerator.prepare_model(model.eval(), evaluation_mode=True)
         self.optimizer = self.accelerator.prepare(optimizer)
-        self.policy = Policy(self.model, policy.tokenizer)
         self._reference: Any = None
 
     def update(self, lessons: Sequence[Lesson], learning_rate: float) -> dict[str, float]:
@@ -202,7 +196,14 @@ class Learner:
         return found
 
     def learn(self, batches: Sequence[Sequence[Lesson]], learning_rate: float) -> dict[str, float]:
-        """One update for each batch; means of their metrics."""
+        """One update for each batch; means of their metrics.
+
+        In a crew all processes learn what process 0 is given, and `follow` does until it is done.
+        """
+        _, (batches, learning_rate) = first_says(("learn", (batches, learning_rate)))
+        return self._learn(batches, learning_rate)
+
+    def _learn(self, batches: Sequence[Sequence[Lesson]], learning_rate: float) -> dict[str, float]:
         found = [metrics for batch in batches if (metrics := self.update(batch, learning_rate))]
         names = dict.fromkeys(name for metrics in found for name in metrics)
         return {name: fmean(m[name] for m in found if name in m) for name in names}
@@ -296,8 +297,21 @@ class Learner:
             for key, value in values.items()
         }
 
+    def follow(self) -> None:
+        """Do what process 0 does with its learner, until it dismisses the crew."""
+        orders: dict[str, Callable[..., Any]] = {"learn": self._learn, "restore": self._restore}
+        while True:
+            name, given = first_says(DONE)
+            if name not in orders:
+                return
+            orders[name](*given)
+
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Take over what `tensors` returned."""
+        """Take over what `tensors` returned; in a crew, process 0's."""
+        _, (tensors,) = first_says(("restore", (tensors,)))
+        self._restore(tensors)
+
+    def _restore(self, tensors: dict[str, Tensor]) -> None:
         moments: dict[int, dict[str, Tensor]] = {}
         with torch.no_grad():
             for key, value in tensors.items():

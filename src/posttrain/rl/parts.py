@@ -18,7 +18,8 @@ from posttrain.journal import Journal
 from posttrain.plugins import build
 from posttrain.policies import batch_ids, chat_texts, response_ids
 from posttrain.records import Demonstration, Prompt
-from posttrain.rewards import REWARDS, Judge, Reward, check_parts
+from posttrain.reward_model.protocol import Judge
+from posttrain.rewards import REWARDS, Reward, check_parts
 from posttrain.rewards.gates import REWARD_GATES, Gate
 from posttrain.rl.advantages import ADVANTAGES, Advantage
 from posttrain.rl.budgets import BUDGETS, Budget
@@ -27,7 +28,7 @@ from posttrain.rl.config import RLConfig
 from posttrain.rl.controllers import CONTROLLERS, Controller
 from posttrain.rl.critics import CRITICS, Critic
 from posttrain.rl.environments import ENVIRONMENTS, Environment
-from posttrain.rl.explorer import Explorer
+from posttrain.rl.explorer import Explorer, Origin
 from posttrain.rl.hooks import OPTIMIZER_HOOKS, Hook
 from posttrain.rl.learner import Learner
 from posttrain.rl.ledger import Ledger
@@ -117,7 +118,8 @@ class Loop(NamedTuple):
         """Load what the paths hold."""
         given = read_prompts(prompts, config)
         # A judge that nobody asks need not have passed its panel.
-        scorer = load_scorer(judge if "judge" in parts.rewards else None)
+        asked = judge if "judge" in parts.rewards else None
+        scorer = load_scorer(asked, allow_failed=config.allow_failed_judge)
         shown = demonstrations if config.strategy.name == "external" else None
         learner = Learner(config, policy, parts.loss, parts.hooks, parts.precision)
         fitting = within_context(given, learner, config, prompts)
@@ -139,6 +141,7 @@ class Loop(NamedTuple):
             ),
             turns=parts.turns,
             precision=partial(parts.precision, learner.model, "rollout"),
+            origin=Origin(policy, learner.weights, journal.scratch),
         )
         critic = parts.critic(policy, config.seed)
         ledger = Ledger(journal, config.steps, too_long=len(given) - len(fitting))
@@ -161,6 +164,10 @@ class Loop(NamedTuple):
         tensors = {f"learner/{name}": t for name, t in self.learner.tensors().items()}
         tensors |= {f"critic/{name}": t for name, t in self.critic.tensors().items()}
         save_checkpoint(journal.scratch, Checkpoint(done, tensors, state))
+
+    def close(self) -> None:
+        """End what runs beside the loop; it cannot take another step."""
+        self.parts.controller.close()
 
     def _holders(self) -> dict[str, Any]:
         return {
@@ -215,13 +222,13 @@ def within_context(
     return fitting
 
 
-def load_scorer(judge: Path | None) -> Judge | None:
-    """The judge, which must have passed its panel, or None."""
+def load_scorer(judge: Path | None, *, allow_failed: bool = False) -> Judge | None:
+    """The judge, which must have passed its panel unless told otherwise, or None."""
     if judge is None:
         return None
     from posttrain.reward_model.judge import load_judge
 
-    return load_judge(judge)
+    return load_judge(judge, allow_failed=allow_failed)
 
 
 def worked(

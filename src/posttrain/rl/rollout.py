@@ -101,3 +101,13 @@ class PromptStats:
 
 Group = tuple[Rollout, ...]
 """The rollouts of one prompt, G of them unless the budget says otherwise."""
+
+
+def kept(group: Group) -> list[dict[str, Any]]:
+    """A group as JSON."""
+    return [rollout.state() for rollout in group]
+
+
+def revived(state: Sequence[Mapping[str, Any]]) -> Group:
+    """What `kept` was given."""
+    return tuple(Rollout.restored(rollout) for rollout in state)

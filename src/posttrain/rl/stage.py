@@ -8,6 +8,7 @@ Left out on purpose: what any one method needs. Each is a choice at the twelve p
 """
 
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +16,7 @@ from posttrain.artifacts import JUDGE, POLICY, In, Out
 from posttrain.config import Report
 from posttrain.journal import Journal
 from posttrain.records import Demonstration, Prompt
+from posttrain.reward_model.panel import PanelWord, panel_word
 from posttrain.rl.config import RLConfig
 
 
@@ -22,6 +24,7 @@ class RLReport(Report):
     """Rewards are means over the first and the last five steps; counts are of completions.
 
     generated = used + dropped + pending; `reused` counts replayed ones and other writers'.
+    `judge_panel` is the verdict on the judge that scored them, `none` without one.
     """
 
     steps: int
@@ -37,6 +40,7 @@ class RLReport(Report):
     tokens: int
     mean_length: float
     truncated: float
+    judge_panel: PanelWord = "none"
 
 
 def run(
@@ -60,36 +64,39 @@ def run(
     loop = Loop.of(config, parts, policy, prompts, judge, demonstrations, journal)
     learner, critic, explorer, ledger = loop.learner, loop.critic, loop.explorer, loop.ledger
 
-    for step in range(loop.resume(journal), config.steps):
-        if ledger.spent(config.max_rollouts, config.max_seconds):
-            break
-        began = time.perf_counter()
-        before = explorer.pool.stats.copy()
-        drawn = parts.controller.collect(explorer, step, config.prompts_per_step)
-        rolled_out = time.perf_counter()
-        scored = Scored(drawn.counted, before, critic.assess(drawn.counted), learner)
-        estimate = estimated(scored, parts.advantage, parts.transforms)
-        fresh = lessons(
-            scored,
-            estimate,
-            drawn.dropped,
-            keep_silent=config.kl_coefficient > 0,
-            mask_truncated=config.mask_truncated,
-        )
-        rate = config.learning_rate * parts.schedule(step, config.steps)
-        batches = parts.replay.compose(fresh, step)
-        metrics = learner.learn(batches, rate)
-        seconds = {
-            "time/rollout": rolled_out - began,
-            "time/update": time.perf_counter() - rolled_out,
-        }
-        metrics |= (
-            estimate.metrics | critic.metrics() | parts.replay.metrics() | explorer.pool.metrics()
-        )
-        metrics |= seconds | {"lr": rate}
-        ledger.enter(step, drawn, [lesson for batch in batches for lesson in batch], metrics)
-        if (step + 1) % config.checkpoint_every == 0:
-            loop.keep(journal, step + 1)
+    with closing(loop):
+        for step in range(loop.resume(journal), config.steps):
+            if ledger.spent(config.max_rollouts, config.max_seconds):
+                break
+            began = time.perf_counter()
+            before = explorer.pool.stats.copy()
+            drawn = parts.controller.collect(explorer, step, config.prompts_per_step)
+            rolled_out = time.perf_counter()
+            scored = Scored(drawn.counted, before, critic.assess(drawn.counted), learner)
+            estimate = estimated(scored, parts.advantage, parts.transforms)
+            fresh = lessons(
+                scored,
+                estimate,
+                drawn.dropped,
+                keep_silent=config.kl_coefficient > 0,
+                mask_truncated=config.mask_truncated,
+            )
+            rate = config.learning_rate * parts.schedule(step, config.steps)
+            batches = parts.replay.compose(fresh, step)
+            metrics = learner.learn(batches, rate)
+            seconds = {
+                "time/rollout": rolled_out - began,
+                "time/update": time.perf_counter() - rolled_out,
+            }
+            metrics |= estimate.metrics | critic.metrics() | parts.replay.metrics()
+            metrics |= explorer.pool.metrics() | seconds | {"lr": rate}
+            ledger.enter(step, drawn, [lesson for batch in batches for lesson in batch], metrics)
+            if (step + 1) % config.checkpoint_every == 0:
+                loop.keep(journal, step + 1)
 
     save_policy(learner.policy.model, learner.policy.tokenizer, trained)
-    return RLReport(**ledger.report(), pending=parts.controller.pending())
+    return RLReport(
+        **ledger.report(),
+        pending=parts.controller.pending(),
+        judge_panel=panel_word(judge if "judge" in parts.rewards else None),
+    )

@@ -3,16 +3,31 @@
 from collections.abc import Callable
 
 from posttrain.benchmark.suites import (
+    abstention,
+    aqua,
+    arena_hard,
     arithmetic,
     bbh,
     countdown,
+    eifbench,
     gsm8k,
     held_out,
+    humaneval,
+    ifeval,
     knights_knaves,
+    livebench,
     math,
     mawps,
+    mbpp,
     mmlu_stem,
+    mt_bench,
+    personagym,
+    prmbench,
+    processbench,
     svamp,
+    truthfulqa,
+    usb,
+    xstest,
 )
 from posttrain.benchmark.suites.suite import Item, Place, Suite, choice
 
@@ -31,6 +46,21 @@ SUITES: dict[str, Suite] = {
         math,
         mmlu_stem,
         bbh,
+        aqua,
+        truthfulqa,
+        ifeval,
+        xstest,
+        usb,
+        prmbench,
+        processbench,
+        eifbench,
+        personagym,
+        abstention,
+        livebench,
+        mt_bench,
+        arena_hard,
+        humaneval,
+        mbpp,
     )
 }
 

@@ -1,5 +1,6 @@
 """Where suites get their items: the evaluation port, a generator, public files or the hub."""
 
+import csv
 import socket
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
@@ -10,7 +11,7 @@ from urllib.parse import urlparse
 
 from posttrain.artifacts import read_rows
 from posttrain.benchmark.suites.suite import Item, Place, Source
-from posttrain.errors import ConfigError, Fault
+from posttrain.errors import ConfigError, DataError, Fault
 from posttrain.raw.sources.source import Line, json_lines
 from posttrain.records import Prompt, RawRow, content_id
 from posttrain.rewards.verifiers import verifier_of
@@ -89,7 +90,7 @@ class Upstream:
     def items(self, place: Place) -> list[Item]:
         paths = self.local(place)
         if paths:
-            lines = ((line, name) for name in self.files for line in json_lines(paths[name]))
+            lines = ((line, name) for name in self.files for line in file_lines(paths[name]))
         elif self.hub:
             lines = ((line, self.files[0]) for line in hub_lines(self.hub))
         else:
@@ -109,6 +110,48 @@ class Upstream:
             f"{', '.join(self.files)}: not in the data folder, {why}",
             "set POSTTRAIN_DATA to a folder that has the files, or drop the suite",
         )
+
+
+@dataclass(frozen=True)
+class Paired(Upstream):
+    """Questions in the first file, recorded answers in the second: the items that have both.
+
+    `read` makes items of a question, `key` and `answer` find what belongs together.
+    """
+
+    key: Callable[[Line], str] = field(default=lambda line: line.where)
+    answer: Callable[[Line], tuple[str, str]] = field(default=lambda line: (line.where, ""))
+
+    def items(self, place: Place) -> list[Item]:
+        paths = self.local(place)
+        if not paths:
+            raise ConfigError(self._absent(place, "and no hub holds them in this form"))
+        questions, recorded = self.files
+        answers = dict(self.answer(line) for line in file_lines(paths[recorded]))
+        return [
+            item._replace(options=(answers[self.key(line)],))
+            for line in file_lines(paths[questions])
+            if self.key(line) in answers
+            for item in self.read(line, questions)
+        ]
+
+
+def file_lines(path: Path) -> Iterator[Line]:
+    """Rows of a file of JSON lines, or of a table with a header where the name ends in .csv."""
+    if path.suffix != ".csv":
+        yield from json_lines(path)
+        return
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            table = csv.DictReader(file)
+            rows = [Line(f"{path}:{table.line_num}", dict(row)) for row in table]
+    except (UnicodeDecodeError, csv.Error) as error:
+        why = str(error)
+        raise DataError(Fault("unreadable table", str(path), why, "save it as UTF-8 CSV")) from None
+    if not rows:
+        mend = "give a file with a header and a row for each item"
+        raise DataError(Fault("empty file", str(path), "it holds no rows", mend))
+    yield from rows
 
 
 def hub_lines(hub: Hub) -> Iterator[Line]:

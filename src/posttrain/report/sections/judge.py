@@ -9,7 +9,17 @@ from posttrain.report.markup import Child, Html, el, folded, percent, short, tab
 from posttrain.report.sections import Section, absent
 from posttrain.report.times import Times
 
-SHARES = ("accuracy", "confidence", "ece", "longer_wins", "low", "high", "flips")
+SHARES = (
+    "accuracy",
+    "confidence",
+    "ece",
+    "longer_wins",
+    "length_balanced",
+    "low",
+    "high",
+    "flips",
+    "first_wins",
+)
 
 
 def draw(facts: Facts, times: Times | None) -> Section:
@@ -36,9 +46,8 @@ def draw(facts: Facts, times: Times | None) -> Section:
         if bins
         else el("p", "The judge's panel holds no calibration bins.", class_="absent")
     )
-    body = el(
-        "div", figure, el("div", word(panel), numbers(panel), slices(panel)), class_="columns"
-    )
+    told = el("div", word(panel), used(facts), numbers(panel), slices(panel))
+    body = el("div", el("div", figure, told, class_="columns"), sets(panel))
     return Section("Reward model", lead, body)
 
 
@@ -59,9 +68,22 @@ def word(panel: Mapping[str, Any]) -> Html:
     return el("p", el("b", "✓ " if passed else "✕ "), told)
 
 
+def used(facts: Facts) -> Html | None:
+    """The tasks that were told to use a judge whose panel failed."""
+    tasks = dict.fromkeys(
+        a.task for a in facts.artifacts if (a.report or {}).get("judge_panel") == "failed"
+    )
+    if not tasks:
+        return None
+    return el("p", el("b", "✕ "), f"Used all the same, as told to, by: {', '.join(tasks)}.")
+
+
 BOUNDS = {
     "held_out accuracy": ("min_accuracy", "≥"),
     "ece": ("max_ece", "≤"),
+    "length_balanced": ("min_length_balanced", "≥"),
+    "length_correlation": ("max_length_correlation", "surely ≤"),
+    "swap flips": ("max_order_flips", "≤"),
     "invariance bos flips": ("max_bos_flips", "≤"),
 }
 """Number of the panel -> the threshold it must keep, and on which side."""
@@ -69,7 +91,7 @@ BOUNDS = {
 
 def numbers(panel: Mapping[str, Any]) -> Html:
     """Every scalar of the panel, flattened; those with a threshold first."""
-    skip = ("passed", "reasons", "reliability", "slices", "thresholds")
+    skip = ("passed", "reasons", "reliability", "slices", "thresholds", "sets")
     limits = dict(scalars(panel.get("thresholds", {})))
     rows: list[list[Child]] = []
     for name, value in scalars({k: v for k, v in panel.items() if k not in skip}):
@@ -112,3 +134,53 @@ def slices(panel: Mapping[str, Any]) -> Html | None:
     if not rows:
         return None
     return table(["slice", "pairs", "accuracy", "95% interval"], rows, numeric=(1, 2, 3))
+
+
+def sets(panel: Mapping[str, Any]) -> Html | None:
+    """The public sets: one line each, and folded the rest of their numbers."""
+    found: Mapping[str, Any] = panel.get("sets", {})
+    if not found:
+        return None
+    head = ["set", "items", "measure", "value", "pairs right, 95%", "required"]
+    rows: list[list[Child]] = [set_row(one) for one in found.values()]
+    parts = [
+        folded(f"{one['source']}: all numbers", matrix(one), measures(one), slices(one))
+        for one in found.values()
+    ]
+    lead = el("p", "Public sets; a tie is lost, and so is an answer that is no number.")
+    return el("div", lead, table(head, rows, numeric=(1, 3, 4, 5)), *parts)
+
+
+def set_row(one: Mapping[str, Any]) -> list[Child]:
+    """A set in one line; a threshold with a mark where it was missed."""
+    share = one["overall"]
+    required = "" if one["min_score"] is None else f"≥ {short(one['min_score'])}"
+    lost = f" ({one['unscored']} unscored)" if one["unscored"] else ""
+    return [
+        one["source"],
+        f"{one['items']}{lost}",
+        one["headline"].replace("_", " "),
+        short(one["scores"].get(one["headline"])),
+        f"{percent(share['accuracy'])} ({percent(share['low'])} – {percent(share['high'])})",
+        required if one["passed"] else f"✕ {required}",
+    ]
+
+
+def measures(one: Mapping[str, Any]) -> Html:
+    """Every number of a set."""
+    rows: list[list[Child]] = [
+        [name.replace("_", " "), short(value)] for name, value in one["scores"].items()
+    ]
+    return table(["measure", "value"], rows, numeric=(1,))
+
+
+def matrix(one: Mapping[str, Any]) -> Html | None:
+    """RM-Bench's style matrix: right responses down, wrong ones across."""
+    if not one.get("matrix"):
+        return None
+    names = ("concise", "detailed", "Markdown")
+    rows: list[list[Child]] = [
+        [f"right: {name}", *(percent(value) for value in values)]
+        for name, values in zip(names, one["matrix"], strict=True)
+    ]
+    return table(["style", *(f"wrong: {name}" for name in names)], rows, numeric=(1, 2, 3))

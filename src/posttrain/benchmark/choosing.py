@@ -1,0 +1,80 @@
+"""Which suites a run has, with which items, how it draws, and what is wrong with the choice."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from posttrain.benchmark.suites import CHOICES, Item, Place, Suite
+from posttrain.config import Plugin
+from posttrain.errors import ConfigError, Fault, PosttrainError
+from posttrain.plugins import build
+from posttrain.sandbox import faults
+
+if TYPE_CHECKING:
+    from posttrain.benchmark.stage import BenchmarkConfig
+    from posttrain.engines import Sampling
+
+
+def chosen(plugins: Sequence[Plugin], data_cutoff: str = "") -> list[Suite]:
+    """The suites with their options; raises ConfigError for one that is named twice, and for a
+    dated one whose release is older than what the policy was trained on."""
+    suites = [build(CHOICES, plugin, "benchmark.suites")() for plugin in plugins]
+    names = [suite.name for suite in suites]
+    found = [
+        Fault(
+            f"suite `{name}` is named twice",
+            "benchmark.suites",
+            "its scores would be mixed up",
+            "name every suite once",
+        )
+        for name in sorted({name for name in names if names.count(name) > 1})
+    ]
+    found += [
+        Fault(
+            f"release {suite.release} of `{suite.name}` is too old",
+            f"benchmark.suites.{suite.name}.release",
+            f"the training data go up to {data_cutoff}: the policy may have seen its items",
+            "take a later release, or another suite",
+        )
+        for suite in suites
+        if data_cutoff and "" < suite.release <= data_cutoff
+    ]
+    if found:
+        raise ConfigError(*found)
+    return suites
+
+
+def sandbox_faults(suites: Iterable[Suite]) -> list[Fault]:
+    """What keeps this machine from running the programs that suites ask for."""
+    opted = [
+        suite.scoring.get("allow_unsafe", False) for suite in suites if suite.scorer == "programs"
+    ]
+    return faults(allow_unsafe=all(opted)) if opted else []
+
+
+def read_items(suites: Sequence[Suite], place: Place) -> dict[str, list[Item]]:
+    """The items of each suite by its name; raises every fault at once."""
+    items: dict[str, list[Item]] = {}
+    errors: list[PosttrainError] = []
+    if untold := sandbox_faults(suites):
+        errors.append(ConfigError(*untold))
+    for suite in suites:
+        try:
+            items[suite.name] = suite.items(place)
+        except PosttrainError as error:
+            errors.append(error)
+    if errors:
+        raise type(errors[0])(*(fault for error in errors for fault in error.faults))
+    return items
+
+
+def draw_of(config: "BenchmarkConfig", suite: Suite) -> "Sampling":
+    """How the samples are drawn that a suite's score is the mean of."""
+    from posttrain.engines import Sampling
+
+    return Sampling(
+        samples=suite.samples or config.samples,
+        temperature=config.temperature,
+        top_p=config.top_p,
+        max_new_tokens=suite.max_new_tokens or config.max_new_tokens,
+        seed=config.seed,
+    )
