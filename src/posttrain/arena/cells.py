@@ -107,7 +107,8 @@ def layers_for(arena: Arena, cell: Cell) -> list[Recipe]:
     own = {"method": cell.method, **arena.methods.get(cell.method, {})}
     return [
         *layers_of(arena.recipe, ""),
-        layer("arena:options", {"benchmark": suites}),
+        # No judge is trained here, so the verifier alone must sift what `external` shows.
+        layer("arena", {"benchmark": suites, "reject": {"verifier": True}}),
         layer("arena:options", arena.options),
         layer(f"arena:grounds.{cell.ground}", ground.options),
         layer(f"arena:methods.{cell.method}", {"rl": {**budget, **own}} if cell.method else {}),
