@@ -8,7 +8,7 @@ from statistics import fmean
 import pytest
 import yaml
 
-from posttrain.arena.cells import Cell, cells
+from posttrain.arena.cells import Cell, cells, request, shared, tasks_of
 from posttrain.arena.config import Arena, read_arena
 from posttrain.arena.page import markdown, render
 from posttrain.arena.table import (
@@ -81,9 +81,54 @@ def test_cells_go_seed_by_seed(written: Callable[..., Path]) -> None:
     ]
 
 
+TAUGHT = {
+    "suite": "arithmetic",
+    "teacher": {"raw": {"sources": [{"name": "procedural", "demonstrations": 30}]}},
+}
+
+
+def test_who_meets_where_and_what_they_are_shown(
+    written: Callable[..., Path], tmp_path: Path
+) -> None:
+    grounds = {"one": {"suite": "bugfix", "only": ["grpo"]}, "two": TAUGHT | {"without": ["rloo"]}}
+    arena = read_arena(written(methods=["grpo", "rloo", "dapo"], grounds=grounds))
+    assert [(cell.ground, cell.method) for cell in cells(arena)] == [
+        ("one", "grpo"),
+        ("two", "grpo"),
+        ("two", "dapo"),
+    ]
+    assert [cell.folder for cell in shared(arena)] == ["one/start", "two/start", "two/teacher"]
+    assert tasks_of(arena, Cell("two", teacher=True)) == ["raw", "curate"]
+    assert "reject" in tasks_of(arena, Cell("one"))
+    assert "reject" not in tasks_of(arena, Cell("two"))
+    for ground, made_by in (("one", "start/reject"), ("two", "teacher/curate")):
+        inputs = request(arena, Cell(ground, "grpo"), "rl", tmp_path, tmp_path).inputs
+        assert inputs["demonstrations"] == tmp_path / ground / made_by / "demonstrations"
+        assert inputs["prompts"] == tmp_path / ground / "start/curate/prompts"
+    config = request(arena, Cell("two", teacher=True), "raw", tmp_path, tmp_path).config
+    assert config.sources[0].options["demonstrations"] == 30  # type: ignore[attr-defined]
+
+
+def test_a_teacher_solves_the_prompts_of_the_run(tmp_path: Path) -> None:
+    """As the arena of this repository has it: the problems that the recipe draws, all of them."""
+    arena = read_arena(Path(__file__).parents[2] / "pipelines/arenas/methods.yaml")
+    for ground in ("arithmetic", "knights_knaves"):
+        drawn = []
+        for cell in (Cell(ground), Cell(ground, teacher=True)):
+            (source,) = request(arena, cell, "raw", tmp_path, tmp_path).config.sources  # type: ignore[attr-defined]
+            kinds = ("demonstrations", "preferences", "prompts")
+            drawn.append((sum(source.options.get(kind, 0) for kind in kinds), source.options))
+        (start, given), (teacher, told) = drawn
+        assert start == teacher == told["demonstrations"]
+        assert all(given.get(key) == told.get(key) for key in ("task", "difficulty", "part"))
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"grounds": {"one": {"suite": "bugfix", "only": ["dapo", "grpo"]}}}, "names .'dapo'."),
+        ({"grounds": {"one": {"suite": "bugfix", "without": ["grpo"]}}}, "does not meet on `one`"),
+        ({"grounds": {"one": TAUGHT | {"teacher": {"roar": {}}}}}, "no such task"),
         ({"methods": ["grpo", "dapoo"]}, "did you mean `dapo`"),
         ({"baseline": "ppo"}, "not among the methods"),
         ({"seconds": 3.0}, "one budget"),

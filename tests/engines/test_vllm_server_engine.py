@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from posttrain.engines import ENGINES, Engine, Request, Sampling
-from posttrain.engines import vllm_server as client
+from posttrain.engines import server as client
 from posttrain.engines.transformers import TransformersEngine
 from posttrain.errors import ConfigError, DataError, TransientError
 from posttrain.plugins import Plugin, build

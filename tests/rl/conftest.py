@@ -4,6 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from tests.conftest import EMBEDDED
+from tests.rl.simulated import SimulatedEngine
+from transformers import AutoTokenizer
 
 from posttrain.engines import Engine
 from posttrain.records import Prompt
@@ -49,3 +52,14 @@ def explorer_of() -> Callable[..., Explorer]:
         return Explorer(config, engine, tokenizer, Pool(prompts, 0), **parts)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> Any:
+    return AutoTokenizer.from_pretrained(EMBEDDED)
+
+
+@pytest.fixture
+def clock(tokenizer: Any) -> SimulatedEngine:
+    """An engine on which a token takes a tick."""
+    return SimulatedEngine(tokenizer.eos_token_id)

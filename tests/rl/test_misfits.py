@@ -28,6 +28,8 @@ MISFITS: list[tuple[dict[str, Any], str]] = [
     ({"strategy": "external"}, "no demonstrations"),
     ({"loss": {"name": "rl_plus", "uniform": "inv_vocab"}}, "and no `vocabulary`"),
     ({"precision": "unified_fp8", "engine": "vllm"}, "with `engine: vllm`"),
+    ({"sharding": "fsdp2", "lora_rank": 2}, "`sharding: fsdp2` with `lora_rank: 2`"),
+    ({"sharding": "fsdp2", "precision": "unified_fp8"}, "with `precision: unified_fp8`"),
 ]
 
 

@@ -27,11 +27,20 @@ from posttrain.rl.losses import POLICY_LOSSES
 from posttrain.rl.rollout import Rollout
 from posttrain.rl.stage import run
 
+SHARDINGS = ("none", "fsdp2")
 OPTIONS = {
     "one_update": {"entropy_bonus": 0.01, "kl_coefficient": 0.1},
     "several_updates": {"ppo_epochs": 2, "minibatches": 2, "gradient_checkpointing": True},
     "lora": {"lora_rank": 2, "old_logps": "engine"},
     "more_processes_than_lessons": {"minibatches": 8},
+    "shards": {"sharding": "fsdp2", "entropy_bonus": 0.01, "kl_coefficient": 0.1},
+    "shards_measured_and_recomputed": {
+        "sharding": "fsdp2",
+        "gradient_checkpointing": True,
+        "ppo_epochs": 2,
+        "old_logps": "recompute",
+        "minibatches": 8,
+    },
 }
 
 
@@ -90,7 +99,7 @@ def outcomes(tiny_policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     (folder / "1").mkdir()
     for name in OPTIONS:
         outcome(tiny_policy, folder / "1", name)
-    whole_stage(tiny_policy, folder / "1")
+    whole_stages(tiny_policy, folder / "1")
     del REWARDS["low_tokens"]
     return folder
 
@@ -122,10 +131,17 @@ def low_tokens(rollouts: Sequence[Rollout], _judge: object, /) -> list[float]:
     return [sum(t < 384 for t in r.tokens) / max(1, len(r.tokens)) for r in rollouts]
 
 
-def whole_stage(policy: Path, out: Path) -> None:
+def whole_stages(policy: Path, out: Path) -> None:
+    """The stage, with the weights whole in each process and shared out."""
+    for sharding in SHARDINGS:
+        whole_stage(policy, out / sharding, sharding)
+
+
+def whole_stage(policy: Path, out: Path, sharding: str) -> None:
     """The stage, of which all processes but the first only follow the learner."""
     REWARDS["low_tokens"] = low_tokens
     options = {"steps": 3, "prompts_per_step": 2, "group_size": 4, "max_new_tokens": 6}
+    options |= {"sharding": sharding}
     config = RLConfig.model_validate(
         options | {"learning_rate": 1e-4, "rewards": ["low_tokens"], "checkpoint_every": 1}
     )
@@ -140,9 +156,12 @@ def whole_stage(policy: Path, out: Path) -> None:
     dismiss()
 
 
-def test_the_stage_resumes_and_ends_in_the_same_weights(outcomes: Path) -> None:
-    alone, both = (load_policy(outcomes / n / "resumed").model.state_dict() for n in "12")
-    cut = load_policy(outcomes / "1/killed").model.state_dict()
+@pytest.mark.parametrize("sharding", SHARDINGS)
+def test_the_stage_resumes_and_ends_in_the_same_weights(outcomes: Path, sharding: str) -> None:
+    alone, both = (
+        load_policy(outcomes / n / sharding / "resumed").model.state_dict() for n in "12"
+    )
+    cut = load_policy(outcomes / "2" / sharding / "killed").model.state_dict()
     assert any(not torch.equal(alone[name], cut[name]) for name in cut)
     for name, weight in alone.items():
         torch.testing.assert_close(both[name], weight, atol=1e-5, rtol=1e-4, msg=name)
@@ -174,5 +193,5 @@ if __name__ == "__main__":
     PartialState(cpu=True)
     for each in OPTIONS:
         outcome(Path(sys.argv[1]), Path(sys.argv[2]), each)
-    whole_stage(Path(sys.argv[1]), Path(sys.argv[2]))
+    whole_stages(Path(sys.argv[1]), Path(sys.argv[2]))
     distributed.destroy_process_group()

@@ -8,12 +8,13 @@ from contextlib import suppress
 from multiprocessing import active_children
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
+from typing import Any, NoReturn
 
 import psutil
 import pytest
 
 from posttrain.artifacts import content_files, write_rows
+from posttrain.engines import ENGINES
 from posttrain.errors import TransientError
 from posttrain.journal import Journal, read_curves
 from posttrain.records import Prompt
@@ -151,6 +152,34 @@ def test_at_eta_2_nothing_is_too_old_and_nothing_is_lost(train: Train, tmp_path:
     assert len(ages) == 6
     assert 0 < max(ages) <= 2
     assert min(curve(tmp_path / "two", "trainer/idle_seconds")) >= 0
+
+
+def test_a_generator_that_is_killed_at_eta_2_takes_nothing_with_it(
+    train: Train, tmp_path: Path
+) -> None:
+    """SIGKILL while several steps have open tickets: each is asked again, none counts twice."""
+    journal = FatefulJournal(tmp_path / "two/journal")
+
+    def kill() -> None:
+        for each in generators():
+            each.kill()
+
+    journal.fates = {2: kill, 4: kill}
+    report = train("two", journal, steps=6, controller={"name": "two_process", "eta": 2})
+    assert (report.generated, report.pending) == (6 * 2 * 3, 0)
+    assert report.generated == report.used + sum(report.dropped.values())
+    assert sum(curve(tmp_path / "two", "generator/replaced")) >= 1
+    assert max(curve(tmp_path / "two", "staleness/max")) <= 2
+
+
+def test_the_trainer_holds_no_engine(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(_policy: object) -> NoReturn:
+        raise AssertionError("the generator has one")
+
+    monkeypatch.setitem(ENGINES, "transformers", none)
+    assert train("two", steps=2, controller="two_process").generated == 2 * 2 * 3
+    with pytest.raises(AssertionError, match="the generator has one"):
+        train("sync", steps=2)
 
 
 def test_a_generator_that_dies_every_time_ends_the_run(train: Train) -> None:

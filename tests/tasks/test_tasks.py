@@ -12,6 +12,9 @@ from posttrain.tasks import BANDS, TASKS, Task, generate_many, split_of
 
 EVEN = dict.fromkeys(BANDS, 1.0)
 every_task = pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+# The answer of the others is a patch, all of it.
+MARKED = {name: task for name, task in TASKS.items() if name != "bugfix"}
+every_marked_task = pytest.mark.parametrize("task", MARKED.values(), ids=MARKED)
 
 GARBAGE = [
     "",
@@ -41,7 +44,7 @@ def test_solutions_are_right_and_mistakes_are_wrong(task: Task, difficulty: int)
         rng = random.Random(seed)
         problem = task.generate(rng, difficulty)
         assert problem.difficulty == difficulty
-        assert problem.solution.split("\n")[-1].startswith("#### ")
+        assert task.name not in MARKED or problem.solution.split("\n")[-1].startswith("#### ")
         assert task.verify(problem.text, problem.answer, problem.solution), problem
         wrong, kind = task.corrupt(rng, problem)
         assert kind
@@ -75,7 +78,7 @@ def test_any_arithmetic_text_is_evaluated_without_raising(response: str) -> None
     assert TASKS["countdown"].verify("", "16 from 2, 3, 5", f"#### {response}") in (True, False)
 
 
-@every_task
+@every_marked_task
 def test_what_follows_the_last_mark_counts(task: Task) -> None:
     problem = task.generate(random.Random(1), 2)
     assert task.verify(problem.text, problem.answer, f"#### wrong\n{problem.solution}\n ")
@@ -117,7 +120,7 @@ import hashlib, random
 from posttrain.tasks import BANDS, TASKS, generate_many
 drawn = [
     (problem, TASKS[name].corrupt(random.Random(7), problem))
-    for name in sorted(TASKS)
+    for name in ("arithmetic", "countdown", "knights_knaves")
     for problem in generate_many(TASKS[name], 100, dict.fromkeys(BANDS, 1.0), "train", seed=3)
 ]
 print(hashlib.sha256(repr(drawn).encode()).hexdigest()[:16])

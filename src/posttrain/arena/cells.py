@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from posttrain.arena.config import START, Arena, layer
+from posttrain.arena.config import START, TEACHER, Arena, layer
 from posttrain.artifacts import write_json
 from posttrain.cli import layers_of
 from posttrain.config import Recipe, resolve
@@ -38,16 +38,20 @@ PORTS: Mapping[str, Mapping[str, str]] = {
 
 
 class Cell(NamedTuple):
-    """A method with a seed on a ground; without a method, the start that all share."""
+    """A method with a seed on a ground; without a method, the start that all share, or `teacher`,
+    what they may be shown."""
 
     ground: str
     method: str = ""
     seed: int = 0
+    teacher: bool = False
 
     @property
     def folder(self) -> str:
         """Where its records are, below the arena's own folder."""
-        return f"{self.ground}/{self.method}/{self.seed}" if self.method else f"{self.ground}/start"
+        if self.method:
+            return f"{self.ground}/{self.method}/{self.seed}"
+        return f"{self.ground}/{'teacher' if self.teacher else 'start'}"
 
 
 def cells(arena: Arena) -> list[Cell]:
@@ -56,19 +60,38 @@ def cells(arena: Arena) -> list[Cell]:
         Cell(ground, method, seed)
         for seed in arena.seeds
         for ground in arena.grounds
-        for method in arena.methods
+        for method in arena.meeting(ground)
     ]
+
+
+def shared(arena: Arena) -> list[Cell]:
+    """What is there before any method is: each ground's start, and its teacher if it has one."""
+    found = []
+    for name, ground in arena.grounds.items():
+        found.append(Cell(name))
+        if ground.teacher:
+            found.append(Cell(name, teacher=True))
+    return found
+
+
+def tasks_of(arena: Arena, cell: Cell) -> list[str]:
+    """What is run for a cell, in order."""
+    if cell.method:
+        return ["rl", "benchmark_rl"]
+    if cell.teacher:
+        return [*TEACHER]
+    taught = arena.grounds[cell.ground].teacher
+    return [task for task in (*START, "benchmark_sft") if not (taught and task == "reject")]
 
 
 def play(arena: Arena, cell: Cell, out: Path, store: Path) -> None:
     """Run the tasks of a cell. A fault of the method's own is written down and stops nobody."""
     home = out / cell.folder
-    tasks = ("rl", "benchmark_rl") if cell.method else (*START, "benchmark_sft")
     started = {"id": uuid.uuid4().hex, "name": cell.folder.replace("/", "-"), "seed": cell.seed}
     write_json(home / "launch.json", started | {"started": time.time()})
     (home / FAILURE).unlink(missing_ok=True)
     try:
-        for task in tasks:
+        for task in tasks_of(arena, cell):
             execute(request(arena, cell, task, out, store))
     except PosttrainError as error:
         if not cell.method or error.exit_code == 75:
@@ -80,13 +103,16 @@ def request(arena: Arena, cell: Cell, task: str, out: Path, store: Path) -> Requ
     """One task of a cell."""
     stage = load_stage(TASKS[task])
     home, start = out / cell.folder, out / Cell(cell.ground).folder
-    where = {name: start if name in START else home for name in PORTS}
+    where = {name: start if name in START and cell.method else home for name in PORTS}
     layers = layers_for(arena, cell)
     flags = {"seed": cell.seed} if task == "rl" else {}
     inputs = {
         port: where[source.split(".")[0]] / source.replace(".", "/")
         for port, source in PORTS[task].items()
     }
+    if task == "rl" and arena.grounds[cell.ground].teacher:
+        teacher = out / Cell(cell.ground, teacher=True).folder
+        inputs["demonstrations"] = teacher / "curate/demonstrations"
     return Request(
         stage=stage,
         task=task,
@@ -111,6 +137,7 @@ def layers_for(arena: Arena, cell: Cell) -> list[Recipe]:
         layer("arena", {"benchmark": suites, "reject": {"verifier": True}}),
         layer("arena:options", arena.options),
         layer(f"arena:grounds.{cell.ground}", ground.options),
+        layer(f"arena:grounds.{cell.ground}.teacher", ground.teacher if cell.teacher else {}),
         layer(f"arena:methods.{cell.method}", {"rl": {**budget, **own}} if cell.method else {}),
     ]
 

@@ -19,14 +19,25 @@ Sections = Mapping[str, Mapping[str, Any]]
 START = ("raw", "base", "curate", "sft", "reject")
 """The tasks whose results every method begins with."""
 
+TEACHER = ("raw", "curate")
+"""Those that make a teacher's demonstrations; then nobody needs the start's own, by `reject`."""
+
 
 class Ground(BaseModel):
-    """A task of the arena: options laid over the recipe's, and the suite that is scored."""
+    """A task of the arena: options laid over the recipe's, and the suite that is scored.
+
+    `only`, or all methods but `without`, meet here. `teacher`: options of `raw` and `curate` over
+    the ground's own; the demonstrations that they make are what a method may be shown, in place of
+    the start's own verified answers.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     suite: str
     options: Sections = {}
+    only: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    teacher: Sections = {}
 
 
 class Arena(BaseModel):
@@ -62,7 +73,18 @@ class Arena(BaseModel):
             raise ValueError(f"the baseline `{self.baseline}` is not among the methods")
         if len(set(self.seeds)) != len(self.seeds):
             raise ValueError("a seed is named twice")
+        for name, ground in self.grounds.items():
+            unknown = {*ground.only, *ground.without} - self.methods.keys()
+            if unknown:
+                raise ValueError(f"the ground `{name}` names {sorted(unknown)}, no methods of ours")
+            if self.baseline not in self.meeting(name):
+                raise ValueError(f"the baseline `{self.baseline}` does not meet on `{name}`")
         return self
+
+    def meeting(self, ground: str) -> list[str]:
+        """The methods that are compared on a ground."""
+        only, without = self.grounds[ground].only, self.grounds[ground].without
+        return [m for m in self.methods if (not only or m in only) and m not in without]
 
 
 def read_arena(path: Path) -> Arena:
@@ -86,6 +108,7 @@ def read_arena(path: Path) -> Arena:
         for where, sections in (
             ("options", arena.options),
             *((f"grounds.{name}.options", g.options) for name, g in arena.grounds.items()),
+            *((f"grounds.{name}.teacher", g.teacher) for name, g in arena.grounds.items()),
         )
         for key in sections
         if key not in TASKS

@@ -84,7 +84,7 @@ def rows(arena: Arena, out: Path) -> list[Row]:
     made: list[Row] = []
     for ground in arena.grounds:
         start = correctness(out / Cell(ground).folder / "benchmark_sft" / "scores")
-        played = {name: finished(arena, out, ground, name) for name in arena.methods}
+        played = {name: finished(arena, out, ground, name) for name in arena.meeting(ground)}
         baseline = played[arena.baseline]
         found = [
             row(arena, out, Cell(ground, name), start, runs, baseline)

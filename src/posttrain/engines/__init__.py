@@ -109,7 +109,8 @@ def vllm_server_engine(
     requests at once. `tolerance`: nats by which log-probs of a probe may differ from the policy's;
     0.001 does for a server started with `--dtype float32`, bfloat16 may take 0.5.
     """
-    from posttrain.engines.vllm_server import ServedEngine, Server
+    from posttrain.engines.server import Server
+    from posttrain.engines.vllm_server import ServedEngine
 
     server = Server(url.rstrip("/"), timeout_seconds, retries)
     return ServedEngine(policy, server, model=model, concurrency=concurrency, tolerance=tolerance)

@@ -13,12 +13,27 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
 from transformers import DynamicCache
 
 from posttrain.engines.recompute import recomputed, recomputed_layers
+from posttrain.engines.sampling import Sampling
+from posttrain.engines.truncation import renormalised
+
+WHOLE = Sampling()
+"""Drawn from all of the vocabulary."""
 
 LOGITS_BYTES = 256 * 2**20
 """Logits of at most this size in float32 stand in memory when likelihoods are measured."""
+
+PASS_TOKENS = {"cpu": 2048, "cuda": 16384}
+"""Tokens of a pass with gradients. On a CPU the activations of more spill the caches (an update
+took 1.4 times as long at 8192, 1.9 times at 16384, at 3M parameters); the GPU's is assumed."""
+
+
+def pass_tokens(asked: int, device: torch.device) -> int:
+    """As many as were asked for; 0: what suits the device."""
+    return asked or PASS_TOKENS.get(device.type, PASS_TOKENS["cuda"])
 
 
 class Padded(NamedTuple):
@@ -55,24 +70,28 @@ def response_scores(
     pad: int,
     temperature: float = 1.0,
     *,
+    sampling: Sampling = WHOLE,
     entropy: bool = False,
     recompute: bool = False,
     context: Context = nullcontext,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Log-probs [B, T], their mask and, if asked for, the entropy in nats at each token.
 
+    `sampling`: the top-k and top-p that the tokens were drawn with, which have a say in gradients.
+
     `recompute`: the backward pass runs each layer again instead of keeping its activations.
     `context`: what the model runs in, then too.
     """
     with context():
-        return _shared_scores(model, rows, pad, temperature, entropy, recompute, context)
+        drawn = sampling._replace(temperature=temperature)
+        return _shared_scores(model, rows, pad, drawn, entropy, recompute, context)
 
 
 def _shared_scores(
     model: Any,
     rows: Sequence[Row],
     pad: int,
-    temperature: float,
+    drawn: Sampling,
     entropy: bool,
     recompute: bool,
     context: Context,
@@ -83,12 +102,14 @@ def _shared_scores(
     prompts: dict[Ids, int] = {}
     owner = [prompts.setdefault(prompt, len(prompts)) for prompt, _ in distinct]
     owner_U = torch.tensor(owner, device=device)
-    responses = pad_right([response for _, response in distinct], pad, device)
+    # A share of a model must make as many passes as the others: none without a second column.
+    least = 2 if isinstance(model, FSDPModule) else 1
+    responses = pad_right([response for _, response in distinct], pad, device, least)
     prefix = pad_left(list(prompts), pad, device)
     cache = DynamicCache(config=model.config)
     first_UV = run(model, prefix, cache, keep=1)[:, -1][owner_U]
-    logps_UT = token_logps(first_UV, responses.ids_BT[:, 0], temperature)[:, None]
-    entropy_UT = entropies(first_UV, temperature)[:, None] if entropy else None
+    logps_UT = drawn_logps(first_UV, responses.ids_BT[:, 0], drawn)[:, None]
+    entropy_UT = entropies(first_UV, drawn.temperature)[:, None] if entropy else None
     if responses.ids_BT.shape[1] > 1:
         cache.batch_select_indices(owner_U)
         prefix_mask_UT = prefix.mask_BT[owner_U]
@@ -100,7 +121,7 @@ def _shared_scores(
         following_UT = responses.ids_BT[:, 1:]
         with recomputed_layers(model, context) if recompute else nullcontext():
             rest_UT, spread_UT = piece_scores(
-                model, rest, cache, following_UT, temperature, entropy, context
+                model, rest, cache, following_UT, drawn, entropy, context
             )
         logps_UT = torch.cat([logps_UT, rest_UT], dim=1)
         if entropy_UT is not None and spread_UT is not None:
@@ -115,7 +136,7 @@ def piece_scores(
     piece: Padded,
     cache: DynamicCache,
     next_UT: Tensor,
-    temperature: float,
+    drawn: Sampling,
     entropy: bool,
     context: Context,
 ) -> tuple[Tensor, Tensor | None]:
@@ -127,16 +148,16 @@ def piece_scores(
     vocabulary = model.config.get_text_config().vocab_size
     if 4 * next_UT.numel() * vocabulary <= LOGITS_BYTES or not plain_head(model, piece):
         logits_UTV = run(model, piece, cache, keep=0)
-        logps_UT = token_logps(logits_UTV, next_UT, temperature)
-        return logps_UT, entropies(logits_UTV, temperature) if entropy else None
+        logps_UT = drawn_logps(logits_UTV, next_UT, drawn)
+        return logps_UT, entropies(logits_UTV, drawn.temperature) if entropy else None
     hidden_NH = hidden_states(model, piece, cache).flatten(0, 1)
     size = max(1, LOGITS_BYTES // (4 * vocabulary))
     head = model.get_output_embeddings()
 
     def scores(part_NH: Tensor, next_N: Tensor) -> tuple[Tensor, Tensor]:
         logits_NV = head(part_NH)
-        spread_N = entropies(logits_NV, temperature) if entropy else logits_NV.new_empty(0)
-        return token_logps(logits_NV, next_N, temperature), spread_N
+        spread_N = entropies(logits_NV, drawn.temperature) if entropy else logits_NV.new_empty(0)
+        return drawn_logps(logits_NV, next_N, drawn), spread_N
 
     slices = zip(torch.split(hidden_NH, size), torch.split(next_UT.flatten(), size), strict=True)
     found = [recomputed(scores, context, *part) for part in slices]
@@ -145,7 +166,10 @@ def piece_scores(
 
 
 def plain_head(model: Any, piece: Padded) -> bool:
-    """Whether the output matrix on the last hidden state gives the model's logits."""
+    """Whether the output matrix on the last hidden state gives the model's logits; no for a share
+    of a model, which has no matrix but in a pass of the whole."""
+    if isinstance(model, FSDPModule):
+        return False
     one = Padded(piece.ids_BT[:1, :1], piece.mask_BT[:1, -1:], piece.positions_BT[:1, :1])
     with torch.no_grad():
         logits_BTV = run(model, one, DynamicCache(config=model.config), keep=0)
@@ -215,6 +239,14 @@ def token_logps(logits: Tensor, tokens: Tensor, temperature: float = 1.0) -> Ten
     return taken - scaled.logsumexp(dim=-1)
 
 
+def drawn_logps(logits: Tensor, tokens: Tensor, drawn: Sampling) -> Tensor:
+    """`token_logps` with the gradient of a draw among the tokens that `drawn` keeps."""
+    logps = token_logps(logits, tokens, drawn.temperature)
+    if drawn.top_p == 1 and not drawn.top_k:
+        return logps
+    return renormalised(logps, logits.float() / drawn.temperature, tokens, drawn)
+
+
 def entropies(logits: Tensor, temperature: float = 1.0) -> Tensor:
     """Entropy in nats, in float32, of the distributions with logits [..., V]."""
     logps = (logits.float() / temperature).log_softmax(dim=-1)
@@ -230,9 +262,11 @@ def pad_left(rows: Sequence[Sequence[int]], pad: int, device: torch.device) -> P
     return Padded(ids_BT, mask_BT, (mask_BT.cumsum(1) - 1).clamp(min=0))
 
 
-def pad_right(rows: Sequence[Sequence[int]], pad: int, device: torch.device) -> Padded:
-    """Make a batch of rows that start together, at least one token wide."""
-    width = max(1, *map(len, rows)) if rows else 1
+def pad_right(
+    rows: Sequence[Sequence[int]], pad: int, device: torch.device, least: int = 1
+) -> Padded:
+    """Make a batch of rows that start together, at least `least` tokens wide."""
+    width = max(least, *map(len, rows)) if rows else least
     ids_BT = torch.tensor([[*row] + [pad] * (width - len(row)) for row in rows], device=device)
     lengths_B1 = torch.tensor([[len(row)] for row in rows], device=device)
     columns_T = torch.arange(width, device=device)

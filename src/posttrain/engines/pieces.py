@@ -4,11 +4,12 @@ completions, and the check that the copy is the policy's.
 
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+from posttrain.engines import Until
 from posttrain.engines.likelihood import token_logps
 from posttrain.engines.sampling import Completion, Request, Sampling
 from posttrain.engines.transformers import evaluating, stop_ids
@@ -58,6 +59,36 @@ def resumed_pieces(policy: Policy, requests: Sequence[Request]) -> list[Piece]:
         )
         for request in requests
     ]
+
+
+class Write(Protocol):
+    """How an engine writes pieces, as far as `until` lets it."""
+
+    def __call__(
+        self, pieces: Sequence[Piece], sampling: Sampling, until: Until | None = None
+    ) -> list[Written]: ...
+
+
+def generated(
+    policy: Policy, write: Write, prompts: Sequence[str], sampling: Sampling
+) -> list[list[Completion]]:
+    """`sampling.samples` completions of each prompt [P][samples]."""
+    pieces = fresh_pieces(policy, prompts, sampling)
+    drawn = completions(policy, write(pieces, sampling), sampling)
+    group = sampling.samples
+    return [drawn[at * group : (at + 1) * group] for at in range(len(prompts))]
+
+
+def resumed(
+    policy: Policy,
+    write: Write,
+    requests: Sequence[Request],
+    sampling: Sampling,
+    until: Until | None,
+) -> list[Completion]:
+    """What each request adds; see `Engine.resume`."""
+    pieces = resumed_pieces(policy, requests)
+    return completions(policy, write(pieces, sampling, until), sampling)
 
 
 def answered(

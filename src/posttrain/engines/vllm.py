@@ -21,11 +21,10 @@ from posttrain.engines.pieces import (
     Written,
     answered,
     check_copy,
-    completions,
-    fresh_pieces,
+    generated,
     plain_weights,
     probe_ids,
-    resumed_pieces,
+    resumed,
     weight_version,
 )
 from posttrain.engines.sampling import Completion, Request, Sampling
@@ -104,17 +103,13 @@ class VLLMEngine:
 
     def generate(self, prompts: Sequence[str], sampling: Sampling) -> list[list[Completion]]:
         """Draw `sampling.samples` completions of each prompt [P][samples]."""
-        pieces = fresh_pieces(self.policy, prompts, sampling)
-        drawn = completions(self.policy, self._write(pieces, sampling), sampling)
-        group = sampling.samples
-        return [drawn[at * group : (at + 1) * group] for at in range(len(prompts))]
+        return generated(self.policy, self._write, prompts, sampling)
 
     def resume(
         self, requests: Sequence[Request], sampling: Sampling, until: Until | None = None
     ) -> list[Completion]:
         """Go on with each request; see `Engine.resume`."""
-        pieces = resumed_pieces(self.policy, requests)
-        return completions(self.policy, self._write(pieces, sampling, until), sampling)
+        return resumed(self.policy, self._write, requests, sampling, until)
 
     def logps(self, prompts: Sequence[str], responses: Sequence[str]) -> list[list[float]]:
         """Log-probs at temperature 1 of each response's tokens and the end-of-turn token."""

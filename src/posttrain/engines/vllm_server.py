@@ -9,16 +9,11 @@ here too, on a CPU for a server that nobody else asks. At temperatures besides 0
 measures the log-probs itself, since the server tells those at 1.
 """
 
-import json
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import partial
-from http.client import HTTPException
 from threading import Event
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -29,86 +24,19 @@ from posttrain.engines.pieces import (
     Written,
     answered,
     check_copy,
-    completions,
-    fresh_pieces,
+    generated,
     probe_ids,
-    resumed_pieces,
+    resumed,
     weight_version,
 )
 from posttrain.engines.sampling import Completion, Request, Sampling
+from posttrain.engines.server import Server
 from posttrain.engines.transformers import evaluating, stop_ids
-from posttrain.errors import ConfigError, DataError, Fault, TransientError
+from posttrain.errors import ConfigError, DataError, Fault
 from posttrain.policies import Policy
-
-BUSY = (408, 425, 429, 500, 502, 503, 504)
-"""Answers after which the same question may get a better one."""
-
-FIRST_WAIT_SECONDS = 0.5
-"""Before the first retry; doubles each time."""
 
 RESCORE_TOKENS = 16_384
 """Tokens of a pass in which the policy measures what the server cannot tell."""
-
-
-class Server(NamedTuple):
-    """Where to ask, how long to wait for an answer, and how often to ask again."""
-
-    url: str
-    timeout_seconds: float
-    retries: int
-
-    def ask(
-        self, path: str, body: dict[str, Any] | None = None, stopped: Event | None = None
-    ) -> list[Any]:
-        """The JSON answer to `body`, or the parts of a streamed one until `stopped` is set.
-
-        Raises ConfigError on a refusal, and TransientError when there is no whole answer.
-        """
-        for attempt in range(self.retries + 1):
-            try:
-                return list(self._parts(path, body, stopped))
-            except urllib.error.HTTPError as error:
-                told = error.read(2000).decode(errors="replace")
-                failure = f"HTTP {error.code}: {told[:300]}"
-                if error.code not in BUSY:
-                    mend = "look at the server's log, its model's name and its --max-model-len"
-                    raise ConfigError(
-                        Fault("the vLLM server refused", self.url + path, failure, mend)
-                    ) from None
-            except (OSError, HTTPException, json.JSONDecodeError) as error:
-                failure = str(error) or type(error).__name__
-            if stopped is not None and stopped.is_set():
-                return []
-            if attempt < self.retries:
-                time.sleep(FIRST_WAIT_SECONDS * 2**attempt)
-        raise TransientError(
-            Fault(
-                "the vLLM server does not answer",
-                self.url + path,
-                f"asked {self.retries + 1} times; the last time: {failure}",
-                "start it, or raise `timeout_seconds` or `retries`",
-            )
-        )
-
-    def _parts(
-        self, path: str, body: dict[str, Any] | None, stopped: Event | None
-    ) -> Iterator[Any]:
-        data = None if body is None else json.dumps(body).encode()
-        headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(self.url + path, data=data, headers=headers)
-        with urllib.request.urlopen(request, timeout=self.timeout_seconds) as answer:
-            if not (body or {}).get("stream"):
-                yield json.loads(answer.read())
-                return
-            for line in answer:
-                if stopped is not None and stopped.is_set():
-                    return
-                _, marked, text = line.partition(b"data: ")
-                if text.strip() == b"[DONE]":
-                    return
-                if marked:
-                    yield json.loads(text)
-            raise ConnectionError("the stream broke off")
 
 
 class ServedEngine:
@@ -130,17 +58,13 @@ class ServedEngine:
 
     def generate(self, prompts: Sequence[str], sampling: Sampling) -> list[list[Completion]]:
         """Draw `sampling.samples` completions of each prompt [P][samples]."""
-        pieces = fresh_pieces(self.policy, prompts, sampling)
-        drawn = completions(self.policy, self._write(pieces, sampling), sampling)
-        group = sampling.samples
-        return [drawn[at * group : (at + 1) * group] for at in range(len(prompts))]
+        return generated(self.policy, self._write, prompts, sampling)
 
     def resume(
         self, requests: Sequence[Request], sampling: Sampling, until: Until | None = None
     ) -> list[Completion]:
         """Go on with each request; see `Engine.resume`."""
-        pieces = resumed_pieces(self.policy, requests)
-        return completions(self.policy, self._write(pieces, sampling, until), sampling)
+        return resumed(self.policy, self._write, requests, sampling, until)
 
     def logps(self, prompts: Sequence[str], responses: Sequence[str]) -> list[list[float]]:
         """Log-probs at temperature 1 of each response's tokens and the end-of-turn token."""

@@ -14,6 +14,8 @@ from pydantic import Field
 
 from posttrain.errors import ConfigError, Fault, accepted
 from posttrain.reward_model.protocol import Judge
+from posttrain.rewards.against import against_reference
+from posttrain.rewards.ce_rm import ce_rm
 from posttrain.rewards.patch_similarity import patch_similarity
 from posttrain.rewards.verifiers import Claim, verify, verify_all
 from posttrain.rl.rollout import Rollout
@@ -43,10 +45,17 @@ def judge(
     /,
     *,
     scale: Literal["raw", "sigmoid"] = "sigmoid",
+    against: Literal["nobody", "reference"] = "nobody",
 ) -> list[float]:
-    """The reward model's score; `sigmoid` maps it to (0, 1), beside a verifier's 0 and 1."""
+    """The judge's score; `sigmoid` maps it to (0, 1), beside a verifier's 0 and 1.
+
+    `against: reference`, for BRPO: 1 where the judge prefers the response to the group's reference,
+    in both orders if it reads both at once, else -1, and 0 for the reference (arXiv:2506.00103).
+    """
     if judge is None:
         raise ValueError("the reward `judge` needs the port `judge`")
+    if against == "reference":
+        return against_reference(rollouts, judge)
     scores = judge.score([r.prompt.text for r in rollouts], [r.text for r in rollouts])
     return scores if scale == "raw" else [0.5 * (1 + math.tanh(score / 2)) for score in scores]
 
@@ -148,6 +157,7 @@ REWARDS: dict[str, Reward] = {
     "clh": clh,
     "long2short": long2short,
     "patch_similarity": patch_similarity,
+    "ce_rm": ce_rm,
 }
 
 

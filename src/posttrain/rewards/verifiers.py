@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from posttrain.errors import DataError, Fault, accepted
+from posttrain.reward_model.generative.pairs import JUDGING, prefers_the_chosen, verdict_of
 from posttrain.rewards.programs import code_prediction, verify_code
 from posttrain.sandbox import backend_of
 from posttrain.sandbox.verdicts import cores
@@ -189,7 +190,7 @@ def _verify_math(_prompt: str, answer: str, response: str) -> bool:
 
 
 def _procedural(name: str) -> Verifier:
-    return Verifier(TASKS[name].verify, _listed if name == "knights_knaves" else _compact)
+    return Verifier(TASKS[name].verify, _PREDICTIONS.get(name, _compact))
 
 
 def _listed(response: str) -> str | None:
@@ -202,6 +203,15 @@ def _compact(response: str) -> str | None:
     return "".join(given.split()) or None if given else None
 
 
+def _whole(response: str) -> str | None:
+    return response.strip() or None
+
+
+_PREDICTIONS: dict[str, Callable[[str], str | None]] = {
+    "knights_knaves": _listed,
+    "bugfix": _whole,
+}
+
 _number = Verifier(_verify_number, _number_prediction)
 
 VERIFIERS: dict[str, Verifier] = {
@@ -211,5 +221,6 @@ VERIFIERS: dict[str, Verifier] = {
     "math": Verifier(_verify_math, _math_prediction),
     "choice": Verifier(_verify_choice, _choice_prediction),
     "text": Verifier(_verify_text, _text_prediction),
+    JUDGING: Verifier(prefers_the_chosen, verdict_of),
     "code": Verifier(verify_code, code_prediction, sandboxed=True),
 }

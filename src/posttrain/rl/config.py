@@ -22,7 +22,9 @@ class RLConfig(StageConfig):
     group_size: int = Field(8, ge=1, description="completions per prompt")
     max_new_tokens: int = Field(1024, ge=1, description="tokens of the longest completion")
     temperature: float = Field(1.0, gt=0, description="sampling temperature")
-    top_p: float = Field(1.0, gt=0, le=1, description="nucleus kept when sampling")
+    top_p: float = Field(
+        1.0, gt=0, le=1, description="nucleus kept when sampling; gradients are of such draws"
+    )
     top_k: int = Field(0, ge=0, description="tokens kept when sampling; 0: all")
     engine: Annotated[Plugin, Family("posttrain.engines:ENGINES")] = Field(
         Plugin(name="transformers"), description="what draws the completions"
@@ -105,8 +107,16 @@ class RLConfig(StageConfig):
     max_grad_norm: float = Field(1.0, gt=0, description="gradients are clipped to this norm")
     ppo_epochs: int = Field(1, ge=1, description="passes over the rollouts of a step")
     minibatches: int = Field(1, ge=1, description="updates in such a pass")
-    micro_batch_tokens: int = Field(8192, ge=1, description="tokens in one forward pass, padded")
+    micro_batch_tokens: int = Field(
+        0, ge=0, description="tokens in one forward pass, padded; 0: what suits the device"
+    )
     gradient_checkpointing: bool = Field(False, description="trade time for memory")
+    packing: bool = Field(
+        False, description="one row without pads for all that a forward pass holds"
+    )
+    sharding: Literal["none", "fsdp2"] = Field(
+        "none", description="what torchrun's processes share out besides the rows: fsdp2, weights"
+    )
     lora_rank: int = Field(0, ge=0, description="rank of a LoRA adapter; 0 trains every weight")
     lora_alpha: float = Field(32.0, gt=0, description="LoRA scale is alpha / rank")
     checkpoint_every: int = Field(20, ge=1, description="steps between checkpoints")

@@ -235,6 +235,7 @@ class Draft:
             acted=() if all(self.acted) else tuple(self.acted),
             source="resumed" if self.ask.begun and self.ask.begun.tokens else "fresh",
             turns=self.turns,
+            place=self.ask.place,
         )
 
 

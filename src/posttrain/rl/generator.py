@@ -223,13 +223,13 @@ def player(job: Job) -> Callable[[Ticket], tuple[int, Group]]:
 
     torch.set_num_threads(job.threads)
     config = RLConfig.model_validate_json(job.config)
-    _, policy, weights = load_trainee(Path(job.policy), config)
-    seat = seated(config, policy)
+    trainee = load_trainee(Path(job.policy), config)
+    seat = seated(config, trainee.policy)
     held = -1
 
     def answered(ticket: Ticket) -> tuple[int, Group]:
         nonlocal held
-        held = take_newest(weights, Path(job.published), ticket.least, held)
+        held = take_newest(trainee.whole, Path(job.published), ticket.least, held)
         play = partial(seat.play, step=held)
         return held, tuple(seat.strategy(play, ticket.asks, ticket.shown))
 

@@ -16,18 +16,22 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from posttrain.engines.likelihood import Row, batches, response_scores
+from posttrain.engines.likelihood import Row, batches, pass_tokens, response_scores
+from posttrain.engines.packing import packed_scores
+from posttrain.engines.sampling import Sampling
 from posttrain.errors import DataError, Fault
-from posttrain.policies import batch_ids, chat_ids, load_policy
-from posttrain.records import Prompt
-from posttrain.rl.adapters import load_trainee
+from posttrain.policies import chat_ids, load_policy
+from posttrain.rl.adapters import check_packs, load_trainee
 from posttrain.rl.crew import add_gradients, exchange, first_says, place, share
 from posttrain.rl.experience import Lesson
 from posttrain.rl.hooks import Hook, UpdateFacts
+from posttrain.rl.ledger import OWN
 from posttrain.rl.losses import LossBatch, PolicyLoss, Totals, kl_estimate, seen_mean
+from posttrain.rl.optimised import restore_into, tensors_of
 from posttrain.rl.padding import advantages, like
 from posttrain.rl.precisions import native
 from posttrain.rl.rollout import Rollout
+from posttrain.rl.sharding import are_shards, copy_whole, gathered
 
 if TYPE_CHECKING:
     from posttrain.rl.config import RLConfig
@@ -51,8 +55,12 @@ class Learner:
     ) -> None:
         self.config, self.folder, self.loss, self.hooks = config, folder, loss, hooks
         self.precision = precision
-        self.accelerator, self.policy, self.weights = load_trainee(folder, config)
-        self.model = self.policy.model
+        trainee = load_trainee(folder, config)
+        self.accelerator, self.policy, self.model, self.weights, self.whole = trainee
+        if config.packing:
+            check_packs(self.model)
+        self.sharded = are_shards(self.weights.values())
+        self.pass_tokens = pass_tokens(config.micro_batch_tokens, self.model.device)
         optimizer = torch.optim.AdamW(
             self.weights.values(),
             lr=config.learning_rate,
@@ -61,6 +69,8 @@ class Learner:
         )
         self.optimizer = self.accelerator.prepare(optimizer)
         self._reference: Any = None
+        pad = int(self.policy.tokenizer.pad_token_id)
+        self._idle = Row((pad,), (pad, pad), -1)
 
     def update(self, lessons: Sequence[Lesson], learning_rate: float) -> dict[str, float]:
         """Learn from the lessons of one step; mean metrics, empty when nothing had a gradient."""
@@ -108,7 +118,11 @@ class Learner:
         mine: defaultdict[str, float] = defaultdict(float)
         weights: list[Tensor] = []
         rows = share(self._rows(lessons, learnt), place())
-        for chunk in batches(rows, self.config.micro_batch_tokens):
+        for chunk in self._chunks(rows):
+            if chunk == [self._idle]:
+                scores_BT, _, _ = self._scores(self.model, chunk, entropy=False)
+                self.accelerator.backward(0 * scores_BT.sum())
+                continue
             batch, metrics = self._batch(lessons, chunk, old, totals)
             loss = self.loss(batch)
             self.accelerator.backward(loss.value)
@@ -117,11 +131,16 @@ class Learner:
                 mine[name] += value.item()
             gap_BT = (batch.logp_BT.detach() - batch.behaviour_logp_BT) * batch.mask_BT
             weights.append(gap_BT.sum(dim=1)[~batch.external_B1[:, 0]].cpu())
-        add_gradients(self.weights.values())
+        if not self.sharded:
+            add_gradients(self.weights.values())
         told = exchange((dict(mine), weights))
         names = dict.fromkeys(name for theirs, _ in told for name in theirs)
         sums = {name: sum(theirs.get(name, 0.0) for theirs, _ in told) for name in names}
-        norm = self.accelerator.clip_grad_norm_(self.weights.values(), self.config.max_grad_norm)
+        # Replayed and external tokens are not those of this policy: no fault if chances differ.
+        drawn = sum(r.learnable for r in (lessons[i].rollout for i in learnt) if r.source in OWN)
+        sums["mismatch/mean"] *= totals.seen / max(1, drawn)
+        limit = self.config.max_grad_norm
+        norm = gathered(self.accelerator.clip_grad_norm_(self.weights.values(), limit))
         facts = UpdateFacts(torch.cat([each for _, theirs in told for each in theirs]), len(part))
         for hook in self.hooks:
             factor = hook(facts)
@@ -159,7 +178,8 @@ class Learner:
             > 0,
         )
         gap_BT = (logp_BT.detach() - batch.behaviour_logp_BT).abs()
-        metrics = {"mismatch/mean": seen_mean(gap_BT * ~batch.external_B1, batch)}
+        drawn_B1 = like(logp_BT[:, :1], [[each.rollout.source in OWN] for each in mine])
+        metrics = {"mismatch/mean": seen_mean(gap_BT * drawn_B1, batch)}
         penalty_BT = torch.zeros_like(logp_BT)
         if config.kl_coefficient:
             with torch.no_grad(), self._reference_model() as reference:
@@ -177,7 +197,7 @@ class Learner:
 
     def logps(self, rollouts: Sequence[Rollout]) -> list[Tensor]:
         """Log-probs of each rollout's tokens now; see `PolicyView`."""
-        return self._measured(self.model, rollouts)
+        return self._measured(self.policy.model, rollouts)
 
     def reference_logps(self, rollouts: Sequence[Rollout]) -> list[Tensor]:
         """The same under the policy that the run began with; see `PolicyView`."""
@@ -189,9 +209,10 @@ class Learner:
         found = []
         for rollout in rollouts:
             lesson = Lesson(rollout, 0, (1.0,), True)
-            logp_BT, mask_BT, _ = self._scores(self.model, self._rows([lesson], [0]), entropy=False)
+            rows = self._rows([lesson], [0])
+            logp_BT, mask_BT, _ = self._scores(self.policy.model, rows, entropy=False)
             own_BT = like(logp_BT, [rollout.acted], 1.0) * mask_BT
-            gradients = torch.autograd.grad((logp_BT * own_BT).sum(), list(self.weights.values()))
+            gradients = torch.autograd.grad((logp_BT * own_BT).sum(), list(self.whole.values()))
             found.append(sum(float(gradient.square().sum()) for gradient in gradients))
         return found
 
@@ -205,16 +226,9 @@ class Learner:
 
     def _learn(self, batches: Sequence[Sequence[Lesson]], learning_rate: float) -> dict[str, float]:
         found = [metrics for batch in batches if (metrics := self.update(batch, learning_rate))]
+        self._tell_whole()
         names = dict.fromkeys(name for metrics in found for name in metrics)
         return {name: fmean(m[name] for m in found if name in m) for name in names}
-
-    def embeddings(self, prompts: Sequence[Prompt]) -> Tensor:
-        """One vector per prompt [P, H]: the mean of its tokens' input embeddings, float64."""
-        table_VH = self.model.get_input_embeddings().weight.detach().double().cpu()
-        texts = [prompt.text for prompt in prompts]
-        return torch.stack(
-            [table_VH[ids].mean(dim=0) for ids in batch_ids(self.policy.tokenizer, texts)]
-        )
 
     def _measured(
         self, model: Any, rollouts: Sequence[Rollout], *, together: bool = False
@@ -224,14 +238,21 @@ class Learner:
         mine = share(rows, place()) if together else rows
         own: dict[int, Tensor] = {}
         with torch.no_grad():
-            for chunk in batches(mine, self.config.micro_batch_tokens):
+            for chunk in self._chunks(mine) if together else batches(mine, self.pass_tokens):
                 logp_BT, _, _ = self._scores(model, chunk, entropy=False)
                 for row, logp_T in zip(chunk, logp_BT.double().cpu(), strict=True):
                     own[row.place] = logp_T[: len(row.response)]
+        own.pop(self._idle.place, None)
         found = own
         for theirs in exchange(own) if together else ():
             found = found | theirs
         return [found[place] for place in range(len(rows))]
+
+    def _chunks(self, rows: Sequence[Row]) -> list[list[Row]]:
+        """Micro-batches; with shards, as many as any other process has, idle ones at the end."""
+        chunks = list(batches(rows, self.pass_tokens))
+        most = max(exchange(len(chunks))) if self.sharded else len(chunks)
+        return chunks + [[self._idle]] * (most - len(chunks))
 
     def _old_logps(self, lessons: Sequence[Lesson], *, single: bool) -> dict[int, Sequence[float]]:
         """Log-probs before the update by lesson; empty where the update's own will do.
@@ -262,11 +283,12 @@ class Learner:
         config, pad = self.config, int(self.policy.tokenizer.pad_token_id)
         context = partial(self._context, model)
         recompute = config.gradient_checkpointing and torch.is_grad_enabled()
-        return response_scores(
+        score = packed_scores if config.packing else partial(response_scores, pad=pad)
+        return score(
             model,
             chunk,
-            pad,
-            config.temperature,
+            temperature=config.temperature,
+            sampling=Sampling(top_p=config.top_p, top_k=config.top_k),
             entropy=entropy,
             recompute=recompute,
             context=context,
@@ -290,16 +312,25 @@ class Learner:
 
     def tensors(self) -> dict[str, Tensor]:
         """Trainable weights and the optimiser's moments, for a checkpoint."""
-        moments = self.optimizer.state_dict()["state"]
-        return {f"weight/{name}": p for name, p in self.weights.items()} | {
-            f"moment/{index}/{key}": value
-            for index, values in moments.items()
-            for key, value in values.items()
-        }
+        if self.sharded:
+            first_says(("tensors", ()))
+        return self._tensors()
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return tensors_of(self.weights, self.optimizer)
+
+    def _tell_whole(self) -> None:
+        """Let the policy that draws have the weights of now."""
+        if self.sharded:
+            copy_whole(self.weights, self.whole)
 
     def follow(self) -> None:
         """Do what process 0 does with its learner, until it dismisses the crew."""
-        orders: dict[str, Callable[..., Any]] = {"learn": self._learn, "restore": self._restore}
+        orders: dict[str, Callable[..., Any]] = {
+            "learn": self._learn,
+            "restore": self._restore,
+            "tensors": self._tensors,
+        }
         while True:
             name, given = first_says(DONE)
             if name not in orders:
@@ -312,17 +343,8 @@ class Learner:
         self._restore(tensors)
 
     def _restore(self, tensors: dict[str, Tensor]) -> None:
-        moments: dict[int, dict[str, Tensor]] = {}
-        with torch.no_grad():
-            for key, value in tensors.items():
-                kind, _, name = key.partition("/")
-                if kind == "weight":
-                    self.weights[name].copy_(value)
-                else:
-                    index, _, part = name.partition("/")
-                    moments.setdefault(int(index), {})[part] = value
-        state = self.optimizer.state_dict()
-        self.optimizer.load_state_dict({**state, "state": moments})
+        restore_into(self.weights, self.optimizer, tensors)
+        self._tell_whole()
 
 
 def name_of(hook: Any) -> str:

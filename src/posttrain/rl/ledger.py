@@ -6,6 +6,7 @@ from statistics import fmean
 from typing import Any
 
 from posttrain.journal import Journal
+from posttrain.reward_model.costs import JUDGE, parse_failures
 from posttrain.rl.experience import Draw, Lesson
 from posttrain.rl.rollout import Rollout
 
@@ -57,6 +58,7 @@ class Ledger:
         self.rewards.append(described["reward/mean"])
         metrics = metrics | described | draw.metrics
         metrics["kept_groups"] = counts["kept_groups"] / max(1, counts["groups"])
+        self.sums.update({k: int(v) for k, v in metrics.items() if k.startswith(JUDGE)})
         metrics |= {f"dropped/{why}": float(n) for why, n in draw.dropped.items()}
         metrics |= {name: float(counts[name]) for name in ("tokens", "generated", "used", "reused")}
         self.journal.log(step + 1, **metrics)
@@ -65,6 +67,7 @@ class Ledger:
     def report(self) -> dict[str, Any]:
         """The fields of the stage's report."""
         sums = self.sums
+        spent = {k.removeprefix(JUDGE): n for k, n in sorted(sums.items()) if k.startswith(JUDGE)}
         return {
             "steps": len(self.rewards),
             "prompts_too_long": self.too_long,
@@ -78,6 +81,7 @@ class Ledger:
             "tokens": sums["tokens"],
             "mean_length": sums["tokens"] / max(1, sums["generated"]),
             "truncated": sums["truncated"] / max(1, sums["generated"]),
+            "judge_costs": {**spent, **parse_failures(spent)},
         }
 
     def state(self) -> dict[str, Any]:

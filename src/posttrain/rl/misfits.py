@@ -17,6 +17,7 @@ def misfits(config: RLConfig, *, has_demonstrations: bool) -> list[Fault]:
         *_strategy(config, has_demonstrations),
         *_rewards(config),
         *_formats(config),
+        *_sharding(config),
     ]
 
 
@@ -92,6 +93,15 @@ def _strategy(config: RLConfig, has_demonstrations: bool) -> Iterator[Fault]:
             "`external` puts worked solutions among the rollouts",
             "give `--demonstrations` with solutions of the prompts, or take another strategy",
         )
+    whole = config.strategy.name == "ce_rm" or config.advantage.name == "brpo"
+    if whole and config.budget.name != "fixed":
+        choice = "strategy: ce_rm" if config.strategy.name == "ce_rm" else "advantage: brpo"
+        yield Fault(
+            f"`{choice}` with `budget: {config.budget.name}`",
+            "rl.budget",
+            "its responses mean something only within a group that is drawn and scored at once",
+            "take `budget: fixed`",
+        )
     taken = int(config.strategy.options.get("external_per_group", 1))
     if config.strategy.name == "external" and taken >= config.group_size:
         yield Fault(
@@ -104,9 +114,16 @@ def _strategy(config: RLConfig, has_demonstrations: bool) -> Iterator[Fault]:
 
 
 def _rewards(config: RLConfig) -> Iterator[Fault]:
+    options, parts = config.reward_gate.options, [part.name for part in config.rewards]
+    if ("ce_rm" in parts) != (config.strategy.name == "ce_rm"):
+        yield Fault(
+            f"`rewards: [{', '.join(parts)}]` with `strategy: {config.strategy.name}`",
+            "rl.rewards",
+            "the reward `ce_rm` compares evaluations that only the strategy of that name asks for",
+            "take both, or neither: `method: ce_rm` has them",
+        )
     if config.reward_gate.name != "gra":
         return
-    options, parts = config.reward_gate.options, [part.name for part in config.rewards]
     for name in (options.get("outcome", "verifier"), *options.get("priorities", ())):
         if name not in parts:
             yield Fault(
@@ -141,3 +158,19 @@ def _formats(config: RLConfig) -> Iterator[Fault]:
             "the linear layers of this process are rounded, but that engine has its own",
             "take `engine: transformers`, or the native precision",
         )
+
+
+def _sharding(config: RLConfig) -> Iterator[Fault]:
+    if config.sharding == "none":
+        return
+    for key, found, neutral in (
+        ("lora_rank", config.lora_rank, 0),
+        ("precision", config.precision.name, "native"),
+    ):
+        if found != neutral:
+            yield Fault(
+                f"`sharding: {config.sharding}` with `{key}: {found}`",
+                "rl.sharding",
+                "shares are of plain weights that are all trained",
+                f"set `{key}: {neutral}`, or `sharding: none`",
+            )

@@ -13,20 +13,24 @@ from torch import Tensor
 
 from posttrain.artifacts import read_rows
 from posttrain.engines import ENGINES, Engine
+from posttrain.engines.lazy import LazyEngine
 from posttrain.errors import ConfigError, DataError, Fault
 from posttrain.journal import Journal
 from posttrain.plugins import build
 from posttrain.policies import batch_ids, chat_texts, response_ids
 from posttrain.records import Demonstration, Prompt
-from posttrain.reward_model.protocol import Judge
+from posttrain.reward_model.generative.pairs import case_of
+from posttrain.reward_model.loading import load_judge
 from posttrain.rewards import REWARDS, Reward, check_parts
 from posttrain.rewards.gates import REWARD_GATES, Gate
 from posttrain.rl.advantages import ADVANTAGES, Advantage
 from posttrain.rl.budgets import BUDGETS, Budget
+from posttrain.rl.ce_rm import longest_turn
 from posttrain.rl.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from posttrain.rl.config import RLConfig
 from posttrain.rl.controllers import CONTROLLERS, Controller
 from posttrain.rl.critics import CRITICS, Critic
+from posttrain.rl.embeddings import start_embeddings
 from posttrain.rl.environments import ENVIRONMENTS, Environment
 from posttrain.rl.explorer import Explorer, Origin
 from posttrain.rl.hooks import OPTIMIZER_HOOKS, Hook
@@ -119,14 +123,14 @@ class Loop(NamedTuple):
         given = read_prompts(prompts, config)
         # A judge that nobody asks need not have passed its panel.
         asked = judge if "judge" in parts.rewards else None
-        scorer = load_scorer(asked, allow_failed=config.allow_failed_judge)
+        scorer = load_judge(asked, allow_failed=config.allow_failed_judge) if asked else None
         shown = demonstrations if config.strategy.name == "external" else None
         learner = Learner(config, policy, parts.loss, parts.hooks, parts.precision)
         fitting = within_context(given, learner, config, prompts)
-        pool = Pool(fitting, config.seed, learner.embeddings)
+        pool = Pool(fitting, config.seed, start_embeddings(policy))
         explorer = Explorer(
             config=config,
-            engine=parts.engine(learner.policy),
+            engine=LazyEngine(partial(parts.engine, learner.policy)),
             tokenizer=learner.policy.tokenizer,
             pool=pool,
             sample=parts.sample,
@@ -140,8 +144,8 @@ class Loop(NamedTuple):
                 shown, pool.prompts, learner.policy.tokenizer, config.max_new_tokens
             ),
             turns=parts.turns,
-            precision=partial(parts.precision, learner.model, "rollout"),
-            origin=Origin(policy, learner.weights, journal.scratch),
+            precision=partial(parts.precision, learner.policy.model, "rollout"),
+            origin=Origin(policy, learner.whole, journal.scratch),
         )
         critic = parts.critic(policy, config.seed)
         ledger = Ledger(journal, config.steps, too_long=len(given) - len(fitting))
@@ -196,6 +200,9 @@ def read_prompts(folder: Path, config: RLConfig) -> list[Prompt]:
         )
     for task in sorted({prompt.task for prompt in prompts}):
         verifier_of(task)
+    if config.strategy.name == "ce_rm" and not any(map(case_of, prompts)):
+        why, mend = "`strategy: ce_rm` judges pairs", "make them by the raw source `judging`"
+        raise DataError(Fault("no pairs to judge", str(folder), why, mend))
     if not config.max_prompts:
         return prompts
     return Pool(prompts, config.seed).first(config.max_prompts)
@@ -206,8 +213,13 @@ def within_context(
 ) -> list[Prompt]:
     """The prompts that leave room for a completion; none at all is a DataError."""
     room = int(learner.model.config.max_position_embeddings) - config.max_new_tokens
+    texts = [prompt.text for prompt in prompts]
+    if config.strategy.name == "ce_rm":
+        # What the first turn wrote stands in the second one's question.
+        room -= config.max_new_tokens
+        texts = [longest_turn(prompt) for prompt in prompts]
     tokenizer = learner.policy.tokenizer
-    ids = batch_ids(tokenizer, chat_texts(tokenizer, [prompt.text for prompt in prompts]))
+    ids = batch_ids(tokenizer, chat_texts(tokenizer, texts))
     fitting = [prompt for prompt, own in zip(prompts, ids, strict=True) if len(own) <= room]
     if not fitting:
         raise DataError(
@@ -220,15 +232,6 @@ def within_context(
             )
         )
     return fitting
-
-
-def load_scorer(judge: Path | None, *, allow_failed: bool = False) -> Judge | None:
-    """The judge, which must have passed its panel unless told otherwise, or None."""
-    if judge is None:
-        return None
-    from posttrain.reward_model.judge import load_judge
-
-    return load_judge(judge, allow_failed=allow_failed)
 
 
 def worked(

@@ -16,7 +16,8 @@ class Rollout:
     `behaviour_logps`: nats per token under the policy that wrote it, at its temperature, 0 where
     it was not the policy's; `versions`: the step of the policy that wrote each token; `acted`:
     which tokens the policy wrote, the others being the environment's, all if empty;
-    `reward_parts`: part -> unweighted reward; `finished` False: it was stopped to go on later.
+    `reward_parts`: part -> unweighted reward; `finished` False: it was stopped to go on later;
+    `place`: which of its group it is.
     """
 
     prompt: Prompt
@@ -29,6 +30,7 @@ class Rollout:
     source: Source = "fresh"
     finished: bool = True
     turns: int = 1
+    place: int = 0
     reward_parts: dict[str, float] = field(default_factory=dict)
     reward: float = float("nan")
 

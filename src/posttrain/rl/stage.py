@@ -24,7 +24,8 @@ class RLReport(Report):
     """Rewards are means over the first and the last five steps; counts are of completions.
 
     generated = used + dropped + pending; `reused` counts replayed ones and other writers'.
-    `judge_panel` is the verdict on the judge that scored them, `none` without one.
+    `judge_panel` is the verdict on the judge that scored them, `none` without one; `judge_costs`
+    counts what a judge that writes was asked, and the share of it that was no score.
     """
 
     steps: int
@@ -41,6 +42,7 @@ class RLReport(Report):
     mean_length: float
     truncated: float
     judge_panel: PanelWord = "none"
+    judge_costs: dict[str, float] = {}
 
 
 def run(
@@ -55,6 +57,7 @@ def run(
 ) -> RLReport:
     """Train the policy on the prompts and write it with any adapter merged."""
     from posttrain.policies import save_policy
+    from posttrain.reward_model.costs import Meter
     from posttrain.rl.experience import estimated, lessons
     from posttrain.rl.parts import Loop, build_parts
     from posttrain.rl.scored import Scored
@@ -63,6 +66,7 @@ def run(
     parts = build_parts(config, **has)
     loop = Loop.of(config, parts, policy, prompts, judge, demonstrations, journal)
     learner, critic, explorer, ledger = loop.learner, loop.critic, loop.explorer, loop.ledger
+    meter = Meter(explorer.judge)
 
     with closing(loop):
         for step in range(loop.resume(journal), config.steps):
@@ -89,7 +93,7 @@ def run(
                 "time/update": time.perf_counter() - rolled_out,
             }
             metrics |= estimate.metrics | critic.metrics() | parts.replay.metrics()
-            metrics |= explorer.pool.metrics() | seconds | {"lr": rate}
+            metrics |= explorer.pool.metrics() | seconds | meter.read() | {"lr": rate}
             ledger.enter(step, drawn, [lesson for batch in batches for lesson in batch], metrics)
             if (step + 1) % config.checkpoint_every == 0:
                 loop.keep(journal, step + 1)

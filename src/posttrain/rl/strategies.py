@@ -5,24 +5,17 @@ write the function, name its paper in the docstring, and add a line to ROLLOUT_S
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, NamedTuple
+from dataclasses import replace
+from typing import Annotated
 
 from pydantic import Field
 
-from posttrain.records import Prompt
+from posttrain.rl.asks import Ask, Play
+from posttrain.rl.ce_rm import ce_rm
 from posttrain.rl.rollout import Rollout
 
+__all__ = ["ROLLOUT_STRATEGIES", "Ask", "Play", "Strategy", "external", "plain"]
 
-class Ask(NamedTuple):
-    """The `place`-th response of a prompt's group; `begun` is what there is of it already."""
-
-    prompt: Prompt
-    seed: int
-    begun: Rollout | None = None
-    place: int = 0
-
-
-Play = Callable[[Sequence[Ask]], list[Rollout]]
 Strategy = Callable[..., list[Rollout]]
 
 
@@ -47,7 +40,9 @@ def external(
     demonstration, whole, as `source` external; the policy writes all others.
     """
     shown = [
-        demonstrations.get(ask.prompt.id) if ask.place < external_per_group else None
+        replace(demonstrations[ask.prompt.id], place=ask.place)
+        if ask.place < external_per_group and ask.prompt.id in demonstrations
+        else None
         for ask in asks
     ]
     wanted = [ask for ask, given in zip(asks, shown, strict=True) if given is None]
@@ -55,4 +50,8 @@ def external(
     return [given or next(own) for given in shown]
 
 
-ROLLOUT_STRATEGIES: dict[str, Strategy] = {"plain": plain, "external": external}
+ROLLOUT_STRATEGIES: dict[str, Strategy] = {
+    "plain": plain,
+    "external": external,
+    "ce_rm": ce_rm,
+}

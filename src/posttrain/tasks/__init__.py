@@ -11,7 +11,7 @@ import random
 from collections.abc import Mapping
 from typing import Literal
 
-from posttrain.tasks import arithmetic, countdown, knights_knaves
+from posttrain.tasks import arithmetic, bugfix, countdown, knights_knaves
 from posttrain.tasks.task import BANDS, MARK, Problem, Task, final_answer
 
 __all__ = [
@@ -22,7 +22,7 @@ __all__ = [
 Split = Literal["train", "eval"]
 
 TASKS: dict[str, Task] = {
-    task.name: task for task in (arithmetic.TASK, knights_knaves.TASK, countdown.TASK)
+    task.name: task for task in (arithmetic.TASK, knights_knaves.TASK, countdown.TASK, bugfix.TASK)
 }
 
 _EVAL_SHARE = 1 / 8

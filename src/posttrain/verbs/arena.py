@@ -12,7 +12,7 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
 
-from posttrain.arena.cells import Cell, cells, play, request
+from posttrain.arena.cells import Cell, cells, play, request, shared
 from posttrain.arena.config import Arena, read_arena
 from posttrain.artifacts import write_json
 from posttrain.cli import DEFAULT_STORE, Parser, tracking_uri
@@ -33,8 +33,8 @@ def main(argv: Sequence[str]) -> int:
     out = given.out or Path("runs") / given.file.stem
     check(arena, out, given.store)
     tracked = given.tracking == "on"
-    for ground in arena.grounds:
-        play_quietly(arena, Cell(ground), out, given.store, tracked=tracked)
+    for cell in shared(arena):
+        play_quietly(arena, cell, out, given.store, tracked=tracked)
     play_all(arena, out, given.store, workers_of(given.workers), tracked=tracked)
     conclude(arena, out, as_json=given.json)
     return 0

@@ -9,6 +9,8 @@ line to ADVANTAGES.
 
 from collections.abc import Callable
 
+from posttrain.rl.advantages.brpo import brpo
+from posttrain.rl.advantages.ce_rm import ce_rm
 from posttrain.rl.advantages.chunk_discount import chunk_discount
 from posttrain.rl.advantages.dr_grpo import dr_grpo
 from posttrain.rl.advantages.gae import gae
@@ -34,4 +36,6 @@ ADVANTAGES: dict[str, Advantage] = {
     "chunk_discount": chunk_discount,
     "opob": opob,
     "rl_plus": rl_plus,
+    "brpo": brpo,
+    "ce_rm": ce_rm,
 }

@@ -33,7 +33,7 @@ class MiniEnsemble:
         gamma: Share = 1.0,
         epochs: Some = 1,
         clip: Rate | None = None,
-        micro_batch_tokens: Some = 8192,
+        micro_batch_tokens: Count = 0,
     ) -> None:
         self.gamma, self.epochs, self.clip = gamma, epochs, clip
         self.models = [

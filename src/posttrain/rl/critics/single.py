@@ -28,7 +28,7 @@ class Single:
         gamma: Share = 1.0,
         epochs: Some = 1,
         clip: Rate | None = None,
-        micro_batch_tokens: Some = 8192,
+        micro_batch_tokens: Count = 0,
     ) -> None:
         self.gamma, self.epochs, self.clip = gamma, epochs, clip
         self.model = ValueModel(

@@ -16,9 +16,10 @@ from torch import Tensor
 from torch.nn import ModuleList
 from transformers import DynamicCache, PreTrainedTokenizerBase
 
-from posttrain.engines.likelihood import Ids, Padded, Row, batches, pad_left, pad_right
+from posttrain.engines.likelihood import Ids, Padded, Row, batches, pad_left, pad_right, pass_tokens
 from posttrain.errors import ConfigError, Fault
 from posttrain.policies import chat_ids, load_policy
+from posttrain.rl.optimised import restore_into, tensors_of
 from posttrain.rl.returns import discounted, written
 from posttrain.rl.rollout import Group, Rollout
 
@@ -69,7 +70,8 @@ class ValueModel:
     ) -> None:
         policy = load_policy(folder, dtype=torch.float32)
         self.backbone = first_layers(policy.model.base_model, layers)
-        self.tokenizer, self.micro_batch_tokens = policy.tokenizer, micro_batch_tokens
+        self.tokenizer = policy.tokenizer
+        self.pass_tokens = pass_tokens(micro_batch_tokens, self.backbone.device)
         self.head = scalar_head(self.backbone.config.hidden_size, seed).to(self.backbone.device)
         parts = {"backbone": self.backbone, "head": self.head}
         self.weights = {
@@ -84,7 +86,7 @@ class ValueModel:
         rows = rows_of(self.tokenizer, rollouts)
         found = [torch.empty(0, dtype=torch.float64)] * len(rows)
         with torch.no_grad():
-            for chunk in batches(rows, self.micro_batch_tokens):
+            for chunk in batches(rows, self.pass_tokens):
                 self._keep(chunk, self.expected(chunk), found)
         return found
 
@@ -97,7 +99,7 @@ class ValueModel:
         total = sum(int(own_T.sum()) for own_T in facts.counts)
         before = [torch.empty(0, dtype=torch.float64)] * len(rows)
         for epoch in range(epochs):
-            for chunk in batches(rows, self.micro_batch_tokens):
+            for chunk in batches(rows, self.pass_tokens):
                 values_BT = self.expected(chunk)
                 if not epoch:
                     self._keep(chunk, values_BT.detach(), before)
@@ -158,25 +160,11 @@ class ValueModel:
 
     def tensors(self) -> dict[str, Tensor]:
         """Weights and the optimiser's moments, for a checkpoint."""
-        moments = self.optimizer.state_dict()["state"]
-        return {f"weight/{name}": p for name, p in self.weights.items()} | {
-            f"moment/{index}/{key}": value
-            for index, values in moments.items()
-            for key, value in values.items()
-        }
+        return tensors_of(self.weights, self.optimizer)
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         """Take over what `tensors` returned."""
-        moments: dict[int, dict[str, Tensor]] = {}
-        with torch.no_grad():
-            for key, value in tensors.items():
-                kind, _, name = key.partition("/")
-                if kind == "weight":
-                    self.weights[name].copy_(value)
-                else:
-                    index, _, part = name.partition("/")
-                    moments.setdefault(int(index), {})[part] = value
-        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": moments})
+        restore_into(self.weights, self.optimizer, tensors)
 
 
 def rows_of(tokenizer: PreTrainedTokenizerBase, rollouts: Sequence[Rollout]) -> list[Row]:
