@@ -12,7 +12,7 @@ from posttrain.artifacts import read_rows, write_rows
 from posttrain.best_of_n.drawing import PATIENCE, asked, judged
 from posttrain.errors import Fault, TransientError
 from posttrain.records import Sample
-from posttrain.reward_model.judge import load_judge
+from posttrain.reward_model.loading import load_judge
 
 
 class Away:

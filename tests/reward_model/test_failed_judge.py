@@ -13,7 +13,7 @@ from posttrain.journal import Journal
 from posttrain.records import Prompt, content_id
 from posttrain.reject.stage import RejectConfig
 from posttrain.reject.stage import run as reject
-from posttrain.reward_model.judge import load_judge
+from posttrain.reward_model.loading import load_judge
 from posttrain.reward_model.panel import (
     Invariance,
     ScoredPair,

@@ -20,9 +20,9 @@ from posttrain.reward_model.judge import (
     RewardModelJudge,
     check_pad_token,
     conversation_ids,
-    load_judge,
     token_pairs,
 )
+from posttrain.reward_model.loading import load_judge
 from posttrain.reward_model.panel import (
     Bos,
     Invariance,

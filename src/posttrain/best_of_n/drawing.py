@@ -18,6 +18,7 @@ from posttrain.artifacts import read_rows, write_json
 from posttrain.engines import Completion, Engine, Request, Sampling, Until
 from posttrain.errors import DataError, Fault, PosttrainError
 from posttrain.records import Prompt, Sample
+from posttrain.reward_model.costs import costs_of
 from posttrain.rewards.verifiers import verifier_of
 from posttrain.samples import generated, seed_of
 
@@ -43,15 +44,6 @@ def read_prompts(folder: Path, limit: int | None) -> list[Prompt]:
     for task in dict.fromkeys(prompt.task for prompt in prompts):
         verifier_of(task)
     return prompts
-
-
-def judge_of(folder: Path | None, *, allow_failed: bool) -> "Judge | None":
-    """The judge that was given, if one was; DataError where its panel says no."""
-    if folder is None:
-        return None
-    from posttrain.reward_model.judge import load_judge
-
-    return load_judge(folder, allow_failed=allow_failed)
 
 
 class Toll(NamedTuple):
@@ -144,8 +136,11 @@ def told(
     began = source.clock.seconds if source.clock else 0.0
     rows, counts = cleaned(source.fill(items, place))
     if judge is not None:
+        before = Counter(costs_of(judge))
         rows, more = judged(judge, rows, longest)
         counts.update(more)
+        spent = Counter(costs_of(judge)) - before
+        counts.update({f"judge_{name}": count for name, count in spent.items()})
     seconds = source.clock.seconds - began if source.clock else 0.0
     write_json(scratch / f"toll-{place:06}.json", {"seconds": seconds, "counts": counts})
     return rows

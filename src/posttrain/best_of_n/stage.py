@@ -92,7 +92,6 @@ def run(
     from posttrain.best_of_n.curve import curve_of
     from posttrain.best_of_n.drawing import (
         drawing,
-        judge_of,
         read_prompts,
         recording,
         told,
@@ -101,6 +100,7 @@ def run(
     from posttrain.best_of_n.recorded import digest_of_file, recorded_rows
     from posttrain.best_of_n.selectors import chosen
     from posttrain.engines import ENGINES, Sampling
+    from posttrain.reward_model.loading import load_judge
     from posttrain.samples import in_chunks
 
     selectors = chosen(config.selectors)
@@ -121,7 +121,7 @@ def run(
     else:
         earlier = read_rows(candidates, Sample) if candidates else recorded_rows(config.recorded)
         source = recording(earlier, config.n_max, config.limit)
-    scorer = judge_of(judge, allow_failed=config.allow_failed_judge)
+    scorer = load_judge(judge, allow_failed=config.allow_failed_judge) if judge else None
     rows: list[Sample] = []
     fill = partial(told, source, scorer, config.judge_characters, journal.scratch)
     for chunk in in_chunks(source.items, config.chunk, journal.scratch, "samples", fill):

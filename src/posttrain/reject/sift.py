@@ -10,7 +10,7 @@ from posttrain.artifacts import write_json
 from posttrain.engines import Engine, Sampling
 from posttrain.records import Prompt
 from posttrain.reject.selectors import Candidate, Selector
-from posttrain.reward_model.judge import Judge
+from posttrain.reward_model.protocol import Judge
 from posttrain.rewards.verifiers import verify
 from posttrain.samples import seed_of
 

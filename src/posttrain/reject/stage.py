@@ -93,7 +93,7 @@ def run(
         raise DataError(Fault("no prompts", str(prompts), "it holds no rows", "give prompts"))
     scorer = None
     if judge is not None:
-        from posttrain.reward_model.judge import load_judge
+        from posttrain.reward_model.loading import load_judge
 
         scorer = load_judge(judge, allow_failed=config.allow_failed_judge)
     engine = make_engine(load_policy(policy))

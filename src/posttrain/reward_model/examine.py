@@ -26,6 +26,20 @@ MARKUP = re.compile(r"(?m)^\s{0,3}#{1,6} |^\s*(?:[-*+]|\d+\.) |\*\*[^*\n]+\*\*|^
 
 
 def examine(
+    judge: AnyJudge,
+    pairs: Sequence[TokenPair],
+    trained: Any,
+    thresholds: Thresholds,
+    sets: Mapping[str, PanelSet] | None = None,
+) -> Panel:
+    """The panel of any judge: by its tokens where it reads tokens, else by its answers alone."""
+    if isinstance(judge, RewardModelJudge):
+        own = judge.tokenised([pair.row for pair in pairs])
+        return examine_tokens(judge, own, trained, thresholds, sets)
+    return examine_texts(judge, [pair.row for pair in pairs], thresholds, sets)
+
+
+def examine_tokens(
     judge: RewardModelJudge,
     pairs: Sequence[TokenPair],
     trained: Any,
@@ -135,11 +149,11 @@ def invariance(judge: RewardModelJudge, pairs: Sequence[TokenPair], trained: Any
     alone = [judge.score_ids([row])[0] for row in rows]
     # One batch of all lengths, so that the short rows are padded the most.
     everything = {"batch": len(rows), "tokens": sum(map(len, rows)) * len(rows)}
-    wide = RewardModelJudge(judge.model, judge.tokenizer, **everything)
+    wide = judge.with_model(judge.model, **everything)
     company = [0.0] * len(rows)
     company[::2] = judge.score_ids(rows[::2])
     company[1::2] = judge.score_ids(rows[1::2][::-1])[::-1]
-    before_saving = RewardModelJudge(trained, judge.tokenizer, **everything).score_ids(rows)
+    before_saving = judge.with_model(trained, **everything).score_ids(rows)
     return Invariance(
         padding_left=furthest(alone, wide.score_ids(rows, side="left")),
         padding_right=furthest(alone, wide.score_ids(rows, side="right")),
@@ -150,8 +164,10 @@ def invariance(judge: RewardModelJudge, pairs: Sequence[TokenPair], trained: Any
 
 
 def furthest(scores: Sequence[float], others: Sequence[float]) -> float:
-    """The largest gap between two scores of a row; NaN if any score is."""
-    return float((torch.tensor(scores) - torch.tensor(others)).abs().max())
+    """The largest gap between two scores of a row; NaN if one of a row's is, and the other not."""
+    ours, theirs = torch.tensor(scores), torch.tensor(others)
+    both = ours.isnan() & theirs.isnan()
+    return float((ours - theirs).masked_fill(both, 0.0).abs().max())
 
 
 def bos_change(judge: RewardModelJudge, pairs: Sequence[TokenPair]) -> Bos | None:

@@ -1,13 +1,12 @@
-"""The judge: whatever scores responses; here a reward model read from its folder.
+"""The judge that is a reward model: one score for a conversation, read from its tokens.
 
-A folder is refused until its panel has let it. Scores are in nats of Bradley-Terry strength:
-sigmoid(a - b) is the chance that a beats b.
+Scores are in nats of Bradley-Terry strength: sigmoid(a - b) is the chance that a beats b.
 """
 
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import torch
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
@@ -15,20 +14,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from posttrain.errors import DataError, Fault
 from posttrain.policies import batch_ids, chat_texts
 from posttrain.records import Preference
-from posttrain.reward_model.panel import PANEL, read_panel
 from posttrain.reward_model.pooling import load_scoring_model
-from posttrain.reward_model.protocol import Judge
 from posttrain.reward_model.sharing import Packed, can_share, width
-
-__all__ = [
-    "Judge",
-    "RewardModelJudge",
-    "TokenPair",
-    "check_pad_token",
-    "conversation_ids",
-    "load_judge",
-    "token_pairs",
-]
 
 PASS_TOKENS = {"cpu": 1024, "cuda": 65536}
 """Tokens of a forward pass, pads included; on a CPU more spills the caches (1.5 times slower at
@@ -87,6 +74,19 @@ class RewardModelJudge:
         self.batch = batch
         self.tokens = tokens or PASS_TOKENS.get(model.device.type, PASS_TOKENS["cuda"])
 
+    @property
+    def context(self) -> float:
+        """The longest row, in tokens, that the model can read."""
+        return getattr(self.model.config, "max_position_embeddings", None) or math.inf
+
+    def tokenised(self, rows: Sequence[Preference]) -> list[TokenPair]:
+        """Both sides of each preference as this judge reads them."""
+        return token_pairs(self.tokenizer, rows)
+
+    def with_model(self, model: Any, *, batch: int, tokens: int) -> Self:
+        """The same judge with another model, in passes of another size."""
+        return type(self)(model, self.tokenizer, batch=batch, tokens=tokens)
+
     def score(self, prompts: Sequence[str], responses: Sequence[str]) -> list[float]:
         """One score per prompt and response; the order and the company of a row do not matter.
 
@@ -94,8 +94,7 @@ class RewardModelJudge:
         conversation is longer than the model's context.
         """
         rows = conversation_ids(self.tokenizer, prompts, responses)
-        context = getattr(self.model.config, "max_position_embeddings", None) or math.inf
-        fitting = [at for at, row in enumerate(rows) if len(row) <= context]
+        fitting = [at for at, row in enumerate(rows) if len(row) <= self.context]
         scores = [math.nan] * len(rows)
         shares = len({prompts[at] for at in fitting}) < len(fitting) and can_share(self.model)
         if shares:
@@ -178,26 +177,15 @@ def check_pad_token(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
         )
 
 
-def load_judge(
-    folder: Path, *, require_panel: bool = True, allow_failed: bool = False
-) -> RewardModelJudge:
-    """Read a judge folder, in float32; raise DataError when its panel failed or is not there.
+class Stored(NamedTuple):
+    """What a judge folder holds."""
 
-    `allow_failed` takes a judge that failed its panel, not one that never stood before it.
-    """
-    if require_panel:
-        panel = read_panel(folder)
-        if not panel.passed and not allow_failed:
-            raise DataError(
-                Fault(
-                    "the judge did not pass its panel",
-                    str(folder / PANEL),
-                    "; ".join(panel.reasons),
-                    "train it on more or better preferences, set the thresholds of"
-                    " `reward_model` to what is good enough, or use it all the same with"
-                    " `allow_failed_judge`",
-                )
-            )
+    model: Any
+    tokenizer: PreTrainedTokenizerBase
+
+
+def read_scoring_model(folder: Path) -> Stored:
+    """Read the model of a judge folder, in float32; raise DataError where there is none."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
@@ -207,4 +195,4 @@ def load_judge(
             Fault("not a judge folder", str(folder), str(error).split("\n")[0], "check the path")
         ) from None
     check_pad_token(tokenizer, folder)
-    return RewardModelJudge(model.to(device), tokenizer)
+    return Stored(model.to(device), tokenizer)

@@ -9,6 +9,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from posttrain.errors import DataError, Fault
+from posttrain.reward_model.overoptimisation import Overoptimisation
 from posttrain.reward_model.results import (
     SetResult,
     Share,
@@ -104,7 +105,8 @@ class OrderSwap(BaseModel):
 
 
 class Panel(BaseModel):
-    """The verdict and its numbers. A tie is lost; `longer_wins` is what length alone gets.
+    """The verdict and its numbers. A tie is lost, and so is one of the `unscored` pairs, which lack
+    a score; `longer_wins` is what length alone gets.
 
     `length_balanced` is the mean accuracy of pairs whose chosen response is longer and of those
     where it is shorter: length alone gets 0.5 there, whatever the pairs. None where either are few.
@@ -119,6 +121,7 @@ class Panel(BaseModel):
     slices: dict[str, Share]
     ece: float
     reliability: list[Bin]
+    unscored: int = 0
     chosen_mean: float
     chosen_std: float
     rejected_mean: float
@@ -129,6 +132,7 @@ class Panel(BaseModel):
     invariance: Invariance
     swap: OrderSwap | None = None
     sets: dict[str, SetResult] = {}
+    overoptimisation: Overoptimisation | None = None
 
 
 def judge_the_judge(
@@ -141,16 +145,18 @@ def judge_the_judge(
 ) -> Panel:
     """Compute the panel from scored pairs (at least one) and what else was measured."""
     share, reliability = accuracy(pairs), bins(pairs)
-    ece = sum(b.pairs * abs(b.confidence - b.accuracy) for b in reliability) / len(pairs)
+    known = [pair for pair in pairs if math.isfinite(pair.margin)]
+    binned = max(1, len(known))
+    ece = sum(b.pairs * abs(b.confidence - b.accuracy) for b in reliability) / binned
     parts = {name: accuracy(rows) for name, rows in slices(pairs).items()}
-    gaps = [float(pair.chosen_length - pair.rejected_length) for pair in pairs]
-    length = correlation([pair.margin for pair in pairs], gaps)
+    gaps = [float(pair.chosen_length - pair.rejected_length) for pair in known]
+    length = correlation([pair.margin for pair in known], gaps) if known else 0.0
     by_length = [parts[name] for name in (LONGER, SHORTER) if name in parts]
     enough = len(by_length) == 2 and min(part.pairs for part in by_length) >= BALANCED
     balanced = fmean(part.accuracy for part in by_length) if enough else None
     reasons = [
         *_reasons(share, ece, invariance, thresholds),
-        *_biases(sure_correlation(length, len(pairs)), balanced, swap, thresholds),
+        *_biases(sure_correlation(length, len(known)), balanced, swap, thresholds),
         *_failed_sets(sets or {}),
     ]
     return Panel(
@@ -161,10 +167,11 @@ def judge_the_judge(
         slices=parts,
         ece=ece,
         reliability=reliability,
-        chosen_mean=fmean(pair.chosen for pair in pairs),
-        chosen_std=pstdev(pair.chosen for pair in pairs),
-        rejected_mean=fmean(pair.rejected for pair in pairs),
-        rejected_std=pstdev(pair.rejected for pair in pairs),
+        unscored=len(pairs) - len(known),
+        chosen_mean=fmean(pair.chosen for pair in known) if known else 0.0,
+        chosen_std=pstdev(pair.chosen for pair in known) if known else 0.0,
+        rejected_mean=fmean(pair.rejected for pair in known) if known else 0.0,
+        rejected_std=pstdev(pair.rejected for pair in known) if known else 0.0,
         longer_wins=fmean(pair.chosen_length > pair.rejected_length for pair in pairs),
         length_correlation=length,
         length_balanced=balanced,
@@ -199,10 +206,12 @@ def bins(pairs: Sequence[ScoredPair]) -> list[Bin]:
     """Reliability of the judge's confidence in its winner, sigmoid(|margin|), in [0.5, 1].
 
     The confidence of the chosen response alone would be calibrated against a constant: in
-    every pair the chosen one is the better.
+    every pair the chosen one is the better. A pair without scores tells nothing of confidence.
     """
     members: list[list[tuple[float, bool]]] = [[] for _ in range(BINS)]
     for pair in pairs:
+        if not math.isfinite(pair.margin):
+            continue
         confidence = sigmoid(abs(pair.margin))
         at = min(BINS - 1, int((confidence - 0.5) * 2 * BINS))
         members[at].append((confidence, pair.margin > 0))

@@ -7,7 +7,7 @@ middle counts in full, and a pair teaches which token it was. `likelihood` has n
 of a token is the language model's own, so the judge begins with all that the policy knows (the
 implicit reward of arXiv:2305.18290, without its reference). Scores of the latter two are nats
 below 0, to be compared within a prompt: the prompt's own tokens take part. To add one, write the
-class and a line in POOLINGS.
+class and a line in POOLINGS. `Steps` is that of the `process` kind, which makes its own scores.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ from posttrain.reward_model.sharing import (
     visible,
 )
 
-PoolingName = Literal["last", "product", "likelihood"]
+PoolingName = Literal["last", "product", "likelihood", "steps"]
 
 PRIOR_LOG_ODDS = 2.0
 """Log-odds that a token is right where the head says nothing: else the length of a response would
@@ -126,6 +126,21 @@ class Likelihood:
         return SequenceClassifierOutput(logits=torch.cat(sums)[:, None])
 
 
+class Steps:
+    """Mixed into a sequence classifier with one output."""
+
+    score: Any
+    base_model: Any
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, **_: Any
+    ) -> SequenceClassifierOutput:
+        """`logits` [B, T]: the head at every token."""
+        given = {"input_ids": input_ids, "attention_mask": attention_mask, "use_cache": False}
+        states_BTH = self.base_model(**given).last_hidden_state
+        return SequenceClassifierOutput(logits=self.score(states_BTH).squeeze(-1))
+
+
 def packed_inputs(ids_PT: Tensor, parts_PT: Tensor, options: Mapping[str, Any]) -> dict[str, Any]:
     """What the model is given of rows that hold a pair each."""
     return {
@@ -150,6 +165,12 @@ POOLINGS: dict[PoolingName, Pooling] = {
     "likelihood": Pooling(Likelihood, MODEL_FOR_CAUSAL_LM_MAPPING, "CAUSAL_LM"),
 }
 
+MODELS: dict[PoolingName, Pooling] = {
+    **POOLINGS,
+    "steps": Pooling(Steps, MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, "SEQ_CLS"),
+}
+"""What a folder may hold: `steps` gives no score of a conversation, but a value at every token."""
+
 
 def load_scoring_model(folder: Path, pooling: PoolingName | None = None) -> PreTrainedModel:
     """A policy or judge folder as a model with one output, in float32.
@@ -159,7 +180,7 @@ def load_scoring_model(folder: Path, pooling: PoolingName | None = None) -> PreT
     """
     config = AutoConfig.from_pretrained(folder, local_files_only=True, num_labels=1)
     config.pooling = pooling or getattr(config, "pooling", "last")
-    chosen = POOLINGS[config.pooling]
+    chosen = MODELS[config.pooling]
     plain: Any = chosen.classes[type(config)]
     made: Any = type(plain.__name__, (chosen.mixin, plain), {})
     model: PreTrainedModel = made.from_pretrained(

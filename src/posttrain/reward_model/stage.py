@@ -1,8 +1,9 @@
 """policy, preferences -> judge
 
-A Bradley-Terry reward model: the policy with a scalar head, trained with TRL's RewardTrainer to
-score the chosen response above the rejected one. The finished judge is read back from its folder
-and examined on held-out prompts and public sets; `panel.json` says whether anybody may use it.
+Makes a judge of the chosen kind; the default is a Bradley-Terry reward model, the policy trained
+with TRL's RewardTrainer to score the chosen response above the rejected one. Whatever its kind, it
+is read back from its folder and examined on held-out prompts and public sets; `panel.json` says
+whether anybody may use it.
 Left out on purpose: failing the stage when the panel fails (the numbers are the result; whoever
 loads the judge refuses), and cutting pairs that are too long (they are dropped and counted).
 """
@@ -15,7 +16,11 @@ from posttrain.artifacts import JUDGE, POLICY, In, Out, read_rows, write_json
 from posttrain.config import Family, Field, Plugin, Report
 from posttrain.errors import DataError, Fault, PosttrainError
 from posttrain.journal import Journal
+from posttrain.plugins import build
 from posttrain.records import Preference
+from posttrain.reward_model.costs import costs_of, parse_failures, unanswered
+from posttrain.reward_model.kinds import KINDS, Work
+from posttrain.reward_model.overoptimisation import candidates_of, optimised, prompts_changed
 from posttrain.reward_model.panel import PANEL, Panel, Thresholds, read_panel
 from posttrain.reward_model.panel_sets import read_sets
 from posttrain.training import TrainingConfig, held_out
@@ -24,10 +29,13 @@ from posttrain.training import TrainingConfig, held_out
 class RewardModelConfig(TrainingConfig):
     """Options of reward-model training; the learning rate is TRL's."""
 
+    kind: Annotated[Plugin, Family("posttrain.reward_model.kinds:KINDS")] = Field(
+        Plugin(name="bradley_terry"), description="what the judge is and how it is made"
+    )
     learning_rate: float = Field(1e-4, gt=0, description="peak learning rate of AdamW")
     pooling: Literal["last", "product", "likelihood"] = Field(
         "last",
-        description="a head at the last token, or at every token, or the model's own chances",
+        description="Bradley-Terry: a head at the last token, or at all; or the model's chances",
     )
     centring: float = Field(
         0.01, ge=0, description="weight of (chosen + rejected)^2, Eq. 2 of arXiv:2312.09244; 0: off"
@@ -59,21 +67,30 @@ class RewardModelConfig(TrainingConfig):
     panel_sets: list[Annotated[Plugin, Family("posttrain.reward_model.panel_sets:PANEL_SETS")]] = (
         Field([], description="public sets to measure it on: `{name: llmbar, min_score: 0.6}`")
     )
+    overoptimisation: Annotated[Plugin | None, Family("posttrain.benchmark.suites:CHOICES")] = (
+        Field(
+            None,
+            description="prompts on which the best of n by the judge is verified:"
+            " `{name: arithmetic, limit: 64, samples: 16}`",
+        )
+    )
     data_folder: str = Field("", description="public data files of the sets; empty: ask the hub")
 
 
 class RewardModelReport(Report):
     """Losses are nats per pair; `panel` holds what the held-out pairs say; `shared_tokens` is the
-    share of the tokens that were read once for both responses."""
+    share of the tokens that were read once for both responses; `numbers` are the kind's own."""
 
+    kind: str
     pairs: int
     too_long: int
     steps: int
     epochs: float
     tokens: int
     shared_tokens: float
-    train_loss_first: float
-    train_loss_last: float
+    train_loss_first: float | None
+    train_loss_last: float | None
+    numbers: dict[str, float]
     panel: Panel
 
 
@@ -85,24 +102,23 @@ def run(
     judge: Annotated[Path, Out(JUDGE)],
     journal: Journal,
 ) -> RewardModelReport:
-    """Train the judge, write it with any adapter merged, examine it."""
+    """Make the judge, read it back, examine it."""
+    kind = build(KINDS, config.kind, "reward_model.kind")()
     sets = read_sets(config.panel_sets, config.data_folder)
+    candidates = candidates_of(config.overoptimisation, config.data_folder)
     rows = list(read_rows(preferences, Preference))
 
     import torch
     from transformers import set_seed
 
-    from posttrain.hf_trainer import quiet, train
-    from posttrain.policies import load_policy, save_policy
+    from posttrain.hf_trainer import quiet
+    from posttrain.policies import load_policy
     from posttrain.reward_model.examine import examine
-    from posttrain.reward_model.judge import check_pad_token, load_judge, token_pairs
-    from posttrain.reward_model.pooling import load_scoring_model
-    from posttrain.reward_model.sharing import shared_share
-    from posttrain.reward_model.trainer import reward_trainer
+    from posttrain.reward_model.judge import token_pairs
+    from posttrain.reward_model.loading import load_judge, write_kind
 
     quiet()
     tokenizer = load_policy(policy, dtype=torch.float32).tokenizer
-    check_pad_token(tokenizer, policy)
     fitting = [pair for pair in token_pairs(tokenizer, rows) if pair.longest <= config.max_length]
     learned = [p for p in fitting if not held_out(p.row.prompt_id, config.eval_share)]
     unseen = [p for p in fitting if held_out(p.row.prompt_id, config.eval_share)]
@@ -111,24 +127,24 @@ def run(
 
     # A score head starts at random, and PEFT and the Trainer draw from the global generator.
     set_seed(config.seed)
-    model = load_scoring_model(policy, config.pooling)
-    trainer = reward_trainer(config, model, tokenizer, learned, journal)
-    done = train(trainer, journal)
-    save_policy(done.model, tokenizer, judge)
+    made = kind.make(Work(config, policy, tokenizer, learned, judge, journal))
+    write_kind(judge, config.kind)
     finished = load_judge(judge, require_panel=False)
-    panel = examine(finished, unseen, done.model, thresholds(config), sets)
+    panel = examine(finished, unseen, made.trained, thresholds(config), sets)
+    panel = optimised(panel, candidates, policy, finished, config.seed)
     write_json(judge / PANEL, panel.model_dump(mode="json"))
-    seen = trainer.train_dataset
-    tokens = sum(map(len, seen["chosen_ids"])) + sum(map(len, seen["rejected_ids"]))
+    costs = costs_of(finished)
     return RewardModelReport(
+        kind=config.kind.name,
         pairs=len(learned),
         too_long=len(rows) - len(fitting),
-        steps=trainer.state.global_step,
-        epochs=len(seen) / len(learned),
-        tokens=tokens,
-        shared_tokens=shared_share(trainer),
-        train_loss_first=done.logged[0]["loss"],
-        train_loss_last=done.logged[-1]["loss"],
+        steps=made.steps,
+        epochs=made.epochs,
+        tokens=made.tokens,
+        shared_tokens=made.shared_tokens,
+        train_loss_first=made.train_loss_first,
+        train_loss_last=made.train_loss_last,
+        numbers={**made.numbers, **costs, **parse_failures(costs)},
         panel=panel,
     )
 
@@ -162,17 +178,23 @@ def thresholds(config: RewardModelConfig) -> Thresholds:
 
 
 def preflight(config: RewardModelConfig) -> Iterator[Fault]:
-    """Panel sets whose items cannot be had."""
-    try:
-        read_sets(config.panel_sets, config.data_folder)
-    except PosttrainError as error:
-        yield from error.faults
+    """A kind that cannot be made of its options, and panel sets whose items cannot be had."""
+    for ready in (
+        lambda: build(KINDS, config.kind, "reward_model.kind")(),
+        lambda: read_sets(config.panel_sets, config.data_folder),
+        lambda: candidates_of(config.overoptimisation, config.data_folder),
+    ):
+        try:
+            ready()
+        except PosttrainError as error:
+            yield from error.faults
 
 
 def still_holds(outputs: Mapping[str, Path], config: RewardModelConfig) -> str | None:
     """Why a stored panel no longer holds: the items of a set are others now. Else None."""
-    stored = read_panel(outputs["judge"]).sets
+    panel = read_panel(outputs["judge"])
     for name, found in read_sets(config.panel_sets, config.data_folder).items():
-        if name not in stored or stored[name].digest != found.digest:
+        if name not in panel.sets or panel.sets[name].digest != found.digest:
             return f"the items of {name} have changed"
-    return None
+    changed = prompts_changed(panel, config.overoptimisation, config.data_folder)
+    return changed or unanswered(config.kind.name, panel.unscored)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from posttrain.benchmark.suites.sources import Hub, hub_lines
 from posttrain.errors import DataError, Fault
-from posttrain.raw.sources.source import Line, json_lines
+from posttrain.raw.sources.source import Line, file_lines
 from posttrain.reward_model.protocol import AnyJudge
 from posttrain.reward_model.results import SetResult, Share
 
@@ -98,7 +98,7 @@ def rows_of(data_folder: str, name: str, hub: Hub | None = None) -> Iterator[Lin
     """Rows of an upstream file (JSON lines or one JSON array), else the same from the hub."""
     path = Path(data_folder) / name
     if data_folder and path.is_file():
-        return json_lines(path) if path.suffix == ".jsonl" else json_array(path)
+        return file_lines(path)
     if hub is not None:
         return hub_lines(hub)
     raise DataError(
@@ -109,21 +109,6 @@ def rows_of(data_folder: str, name: str, hub: Hub | None = None) -> Iterator[Lin
             "set POSTTRAIN_DATA to the folder of the public data files, or leave the set out",
         )
     )
-
-
-def json_array(path: Path) -> Iterator[Line]:
-    """Yield the objects of a file that holds one JSON array."""
-    try:
-        rows = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise DataError(
-            Fault("not a JSON file", str(path), str(error), "fetch the file again")
-        ) from None
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        why = "the file must hold an array of objects"
-        raise DataError(Fault("not a JSON array", str(path), why, "fetch the file again"))
-    for index, row in enumerate(rows):
-        yield Line(f"{path}[{index}]", row)
 
 
 def bad_label(line: Line, name: str, value: object, known: str) -> DataError:

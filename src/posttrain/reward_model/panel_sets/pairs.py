@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from posttrain.benchmark.suites.sources import Hub
-from posttrain.raw.sources.preference_files import FILES
+from posttrain.raw.sources.preference_files import FILES, pandalm_row
 from posttrain.raw.sources.preference_files import hh_rlhf as hh_rlhf_row
 from posttrain.raw.sources.source import Line, Skipped, field, text
 from posttrain.reward_model.agreement import majority
@@ -98,16 +98,10 @@ def pandalm(data_folder: str, /, *, limit: int = 0, min_score: float | None = No
 def pandalm_pairs(lines: list[Line]) -> Iterator[Pair]:
     """The rows with a majority; the slice is the pair of models that wrote them."""
     for line in lines:
-        votes = tuple(field(line, f"annotator{number}") for number in (1, 2, 3))
-        if not set(votes) <= {0, 1, 2}:
-            raise bad_label(line, "annotator", votes, "0 (tie), 1 or 2")
-        better = majority(votes)
-        if better is None:
-            continue
-        prompt = "\n\n".join(filter(None, (text(line, "instruction"), text(line, "input"))))
-        # Upstream's tooling turned the response "True" of six rows into a boolean.
-        first, second = (str(field(line, f"response{number}")) for number in (1, 2))
-        yield Pair(prompt, first, second, better, text(line, "cmp_key"), votes)
+        row = pandalm_row(line)
+        better = majority(row.votes)
+        if better is not None:
+            yield Pair(row.prompt, *row.responses, better, text(line, "cmp_key"), row.votes)
 
 
 def hh_rlhf(data_folder: str, /, *, limit: int = 0, min_score: float | None = None) -> PanelSet:
