@@ -2,6 +2,9 @@
 
 import json
 import os
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -120,6 +123,21 @@ def config(*suites: object, **options: object) -> BenchmarkConfig:
 def go(root: Path, policy: Path, given: BenchmarkConfig, **ports: Path) -> BenchmarkReport:
     journal = Journal(root / "journal")
     return run(given, policy=policy, scores=root / "scores", journal=journal, **ports)
+
+
+def told_without_a_hub(program: str) -> list[str]:
+    """The faults that a program prints, one each, in a process whose hub is out of reach."""
+    away = {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HUB_OFFLINE": "0", "no_proxy": "*"}
+    kept = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
+    found = subprocess.run(
+        [sys.executable, "-c", program],
+        env=kept | away | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    return re.split(r"\n(?=\S)", found.stdout.strip())
 
 
 @pytest.fixture(scope="module")

@@ -1,14 +1,12 @@
 """The benchmark stage on a tiny policy: what it writes, that it resumes, and what it refuses."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.benchmark.conftest import told_without_a_hub
 
 from posttrain.artifacts import Manifest, content_files, read_rows, write_rows
 from posttrain.benchmark.stage import BenchmarkConfig, preflight, run, still_holds
@@ -145,19 +143,9 @@ def test_an_unreachable_hub_is_told_at_once() -> None:
         "from posttrain.benchmark.stage import BenchmarkConfig, preflight\n"
         "for fault in preflight(BenchmarkConfig(suites=['gsm8k'])): print(fault)"
     )
-    away = {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HUB_OFFLINE": "0", "no_proxy": "*"}
-    kept = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
-    paths = {"PYTHONPATH": os.pathsep.join(sys.path)}
-    found = subprocess.run(
-        [sys.executable, "-c", program],
-        env=kept | away | paths,
-        capture_output=True,
-        text=True,
-        timeout=20,
-        check=True,
-    )
-    assert "hub:openai/gsm8k@740312add88f" in found.stdout
-    assert "POSTTRAIN_DATA" in found.stdout
+    [told] = told_without_a_hub(program)
+    assert "hub:openai/gsm8k@740312add88f" in told
+    assert "POSTTRAIN_DATA" in told
 
 
 @pytest.mark.parametrize(

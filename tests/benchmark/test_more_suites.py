@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 from tests.benchmark.conftest import DATA, FILES, JUDGED, Seal, config, go, lay
 
-from posttrain.artifacts import read_rows
+from posttrain.artifacts import read_rows, write_rows
 from posttrain.benchmark.scorers import LIKELIHOOD
 from posttrain.benchmark.stage import preflight
 from posttrain.benchmark.suites import CHOICES, SUITES, Place
+from posttrain.benchmark.suites.sources import Upstream
 from posttrain.cli import main
 from posttrain.errors import ConfigError
 from posttrain.records import Sample, Score
@@ -166,20 +167,54 @@ def test_sensitive_rows_are_never_examples(tiny_policy: Path, tmp_path: Path) ->
     assert len(examples_of({"sft": shown}, "xstest", 8)) == 2
 
 
+ABSENT = ("abstention", "eifbench", "livebench", "processbench")
+"""Suites whose files the folder of public data does not hold: their licences do not let it."""
+
+HARNESS = {"task": "gsm8k", "files": {"test": "gsm8k/test.jsonl"}, "num_fewshot": 0}
+
+
+def asked(name: str) -> dict[str, object]:
+    """A small part of a suite."""
+    if name == "lm_eval":
+        return {"name": name, "limit": 2, "max_new_tokens": 4} | HARNESS
+    drawn = SUITES[name].scorer not in LIKELIHOOD
+    return {"name": name, "limit": 2} | ({"max_new_tokens": 4} if drawn else {})
+
+
 @pytest.mark.realdata
 @pytest.mark.skipif(not DATA.is_dir(), reason="no folder of public data files")
-@pytest.mark.parametrize(
-    "name", ["aqua", "bbh", "truthfulqa", "ifeval", "xstest", "usb", "prmbench", *JUDGED[1:]]
-)
-def test_verbatim_upstream_files_run(
-    name: str, tiny_policy: Path, judge: Path, tmp_path: Path
+@pytest.mark.parametrize("name", [name for name in CHOICES if name not in ABSENT])
+def test_every_suite_runs_by_name(
+    name: str, tiny_policy: Path, judge: Path, seal: Seal, tmp_path: Path
 ) -> None:
-    drawn = SUITES[name].scorer not in LIKELIHOOD
-    suite = {"name": name, "limit": 4} | ({"max_new_tokens": 4} if drawn else {})
-    report = go(tmp_path, tiny_policy, config(suite, data_folder=str(DATA)), judge=judge)
-    assert report.suites[name]["n"] == 4
-    assert report.by_category[name].keys() == {
-        item.category
-        for item in CHOICES[name](limit=4).items(Place(None, str(DATA)))
-        if item.category
+    prompts = [item.prompt for item in SUITES["countdown"].items(Place())[:2]]
+    write_rows(tmp_path / "evaluation", prompts)
+    seal(tmp_path / "evaluation", "Prompt")
+    given = config(asked(name), data_folder=str(DATA))
+    assert not [*preflight(given)]
+    ports = {"judge": judge, "evaluation": tmp_path / "evaluation"}
+    report = go(tmp_path, tiny_policy, given, **ports)
+    [(found, numbers)] = report.suites.items()
+    items = CHOICES[name](**{k: v for k, v in asked(name).items() if k != "name"}).items(
+        Place(tmp_path / "evaluation", str(DATA))
+    )
+    assert found.partition(".")[0] == name
+    assert numbers["n"] == len(items) == 2
+    assert numbers.keys() >= {"low", "high", "stderr", "unscored"}
+    assert set(report.by_category[found]) == {item.category for item in items if item.category}
+    assert (report.engine, report.seed, len(report.template)) == ("transformers", 0, 16)
+    assert {row.item_id for row in read_rows(tmp_path / "scores", Sample)} == {
+        item.prompt.id for item in items
     }
+
+
+@pytest.mark.parametrize(
+    "name",
+    [n for n, s in SUITES.items() if isinstance(s.source, Upstream) and not s.source.hub],
+)
+def test_a_suite_without_its_files_says_what_it_needs(name: str, tmp_path: Path) -> None:
+    [fault] = preflight(config(name, data_folder=str(tmp_path)))
+    source = SUITES[name].source
+    assert isinstance(source, Upstream)
+    assert all(file in fault.why for file in source.files)
+    assert "POSTTRAIN_DATA" in fault.mend

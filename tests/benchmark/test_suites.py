@@ -23,7 +23,7 @@ VERIFIED = [
     for name in PUBLIC
     if SUITES[name].scorer in ("verified", "exact_match", "multiple_choice") and name != "livebench"
 ]
-PROCEDURAL = ["arithmetic", "knights_knaves", "countdown"]
+PROCEDURAL = ["arithmetic", "knights_knaves", "countdown", "bugfix"]
 
 with_data = pytest.mark.skipif(not DATA.is_dir(), reason="no folder of public data files")
 

@@ -4,8 +4,11 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from posttrain.benchmark.suites import CHOICES, Item, Place, Suite
+from posttrain.benchmark.suites.sources import Generated, HeldOut
+from posttrain.benchmark.suites.suite import items_digest
 from posttrain.config import Plugin
 from posttrain.errors import ConfigError, Fault, PosttrainError
+from posttrain.exposure import EVALUATION, GENERATED, version_of
 from posttrain.plugins import build
 from posttrain.sandbox import faults
 
@@ -65,6 +68,19 @@ def read_items(suites: Sequence[Suite], place: Place) -> dict[str, list[Item]]:
     if errors:
         raise type(errors[0])(*(fault for error in errors for fault in error.faults))
     return items
+
+
+def origin_of(suite: Suite, place: Place) -> str:
+    """Where a suite's items come from, for the gate to know whether training rows were checked
+    against them: the evaluation port, a generator, or all items of its source as a version."""
+    source = suite.source
+    if isinstance(source, HeldOut):
+        if source.otherwise is None or source.at_port(place):
+            return EVALUATION
+        source = source.otherwise
+    if isinstance(source, Generated):
+        return GENERATED
+    return version_of(suite.name, items_digest(source.items(place)))
 
 
 def draw_of(config: "BenchmarkConfig", suite: Suite) -> "Sampling":

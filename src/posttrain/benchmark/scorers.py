@@ -15,6 +15,7 @@ from posttrain.benchmark.judged import JUDGED
 from posttrain.benchmark.programs import programs
 from posttrain.benchmark.refusals import refusals
 from posttrain.benchmark.steps import steps_by_policy
+from posttrain.benchmark.suites.harness import Harness
 from posttrain.benchmark.suites.suite import Item, Suite
 from posttrain.engines import Engine, Sampling
 from posttrain.errors import ConfigError, Fault
@@ -52,7 +53,24 @@ def _plain(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
-SCORERS: dict[str, Scorer] = {
+def lm_eval(
+    engine: Engine,
+    suite: str,
+    items: Sequence[Item],
+    sampling: Sampling,
+    *,
+    harness: Harness,
+    headline: str,
+    longest: int | None = None,
+) -> list[Sample]:
+    """The engine answers what lm-evaluation-harness asks, and the harness measures it."""
+    from posttrain.benchmark.harness import EngineLM, harness_rows
+
+    model = EngineLM(engine, sampling, longest)
+    return harness_rows(model, suite, items, harness, headline)
+
+
+SCORERS: dict[str, Callable[..., list[Sample]]] = {
     "verified": verified,
     "exact_match": exact_match,
     "multiple_choice": multiple_choice,
@@ -62,10 +80,14 @@ SCORERS: dict[str, Scorer] = {
     "steps": steps_by_policy,
     "bounce": bounce,
     "programs": programs,
+    "lm_eval": lm_eval,
 }
 
 LIKELIHOOD = frozenset(("multiple_choice", "truthful_choice", "steps"))
 """Scorers that draw nothing."""
+
+OWN_WAY = LIKELIHOOD | {"lm_eval"}
+"""Scorers that do not draw as the stage says."""
 
 
 def needs_judge(suite: Suite) -> bool:
@@ -83,7 +105,7 @@ def scorers_of(suites: Sequence[Suite], folder: Path | None) -> dict[str, Scorer
         if faults:
             raise ConfigError(*faults)
         return {suite.name: scorer_of(suite, None) for suite in suites}
-    from posttrain.reward_model.judge import load_judge
+    from posttrain.reward_model.loading import load_judge
 
     judge = load_judge(folder) if any(suite.scorer in JUDGED for suite in suites) else None
     return {suite.name: scorer_of(suite, judge) for suite in suites}

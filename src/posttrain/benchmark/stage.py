@@ -22,8 +22,9 @@ from posttrain.artifacts import (
     write_json,
     write_rows,
 )
-from posttrain.benchmark.choosing import chosen, draw_of, read_items
+from posttrain.benchmark.choosing import chosen, draw_of, origin_of, read_items
 from posttrain.benchmark.suites import Item, Place
+from posttrain.benchmark.suites.harness import Harness
 from posttrain.benchmark.suites.sources import Upstream
 from posttrain.benchmark.suites.suite import DAY, items_digest
 from posttrain.config import Family, Field, Plugin, Report, StageConfig
@@ -83,7 +84,7 @@ class BenchmarkReport(Report):
     """Per suite: items `n`, `samples` of each, the score under its metric's name with `low`,
     `high`, `stderr`, its other metrics, the shares of truncated, empty and unscored samples, mean
     tokens, seconds; then by difficulty and category, what the second engine says (`disagreements`
-    tells why), and what a label audit does to the score."""
+    tells why), what a label audit does to the score, and the `origins` of the items."""
 
     suites: dict[str, dict[str, float]]
     by_difficulty: dict[str, dict[str, dict[str, float]]]
@@ -91,6 +92,7 @@ class BenchmarkReport(Report):
     agreement: dict[str, dict[str, float]]
     disagreements: dict[str, str]
     audit: dict[str, dict[str, float]]
+    origins: dict[str, str]
     temperature: float
     template: str
     engine: str
@@ -107,12 +109,12 @@ def run(
     journal: Journal,
 ) -> BenchmarkReport:
     suites = chosen(config.suites, config.data_cutoff)
-    items = read_items(suites, Place(evaluation, config.data_folder))
+    items = read_items(suites, place := Place(evaluation, config.data_folder))
 
     from posttrain.benchmark.agreement import compared
     from posttrain.benchmark.audit import audits, read_audit
     from posttrain.benchmark.measure import GREEDY, MAIN, Result, measure
-    from posttrain.benchmark.scorers import LIKELIHOOD, scorers_of
+    from posttrain.benchmark.scorers import OWN_WAY, scorers_of
     from posttrain.engines import ENGINES
     from posttrain.policies import load_policy
 
@@ -126,7 +128,7 @@ def run(
     results: list[Result] = []
     for step, suite in enumerate(suites):
         draws = {MAIN: draw_of(config, suite)}
-        if config.greedy and suite.scorer not in LIKELIHOOD:
+        if config.greedy and suite.scorer not in OWN_WAY:
             draws[GREEDY] = draws[MAIN]._replace(samples=1, temperature=0.0)
         scorer = scorers[suite.name]
         result = measure(engine, suite, items[suite.name], draws, config.chunk, journal, scorer)
@@ -144,6 +146,7 @@ def run(
         agreement={name: found.numbers() for name, found in agreed.items()},
         disagreements={name: found.why for name, found in agreed.items() if found.why},
         audit=audits(results, items, verdicts, config.audit_scores),
+        origins={suite.name: origin_of(suite, place) for suite in suites},
         temperature=config.temperature,
         template=content_id(str(loaded.tokenizer.chat_template)),
         engine=config.engine.name,
@@ -175,7 +178,7 @@ def preflight(config: BenchmarkConfig) -> Iterator[Fault]:
     """Suites whose items cannot be had, the evaluation port's apart (it is not there yet)."""
     try:
         suites = chosen(config.suites, config.data_cutoff)
-        outside = [suite for suite in suites if isinstance(suite.source, Upstream)]
+        outside = [suite for suite in suites if isinstance(suite.source, Upstream | Harness)]
         read_items(outside, Place(None, config.data_folder))
         if config.audit:
             from posttrain.benchmark.audit import read_audit
@@ -190,7 +193,7 @@ def still_holds(outputs: Mapping[str, Path], config: BenchmarkConfig) -> str | N
     stored = json.loads((outputs["scores"] / ITEMS).read_text(encoding="utf-8"))
     place = Place(None, config.data_folder)
     for suite in chosen(config.suites, config.data_cutoff):
-        local = isinstance(suite.source, Upstream) and suite.source.local(place)
+        local = isinstance(suite.source, Upstream | Harness) and suite.source.local(place)
         if local and items_digest(suite.items(place)) != stored[suite.name]:
             return f"the items of {suite.name} in the data folder have changed"
     if Path(config.audit).is_file() and file_digest(Path(config.audit)) != stored.get(AUDIT):

@@ -8,6 +8,7 @@ from posttrain.benchmark.suites import (
     arena_hard,
     arithmetic,
     bbh,
+    bugfix,
     countdown,
     eifbench,
     gsm8k,
@@ -29,6 +30,7 @@ from posttrain.benchmark.suites import (
     usb,
     xstest,
 )
+from posttrain.benchmark.suites.harness import lm_eval
 from posttrain.benchmark.suites.suite import Item, Place, Suite, choice
 
 __all__ = ["CHOICES", "SUITES", "Item", "Place", "Suite"]
@@ -39,6 +41,7 @@ SUITES: dict[str, Suite] = {
         arithmetic,
         knights_knaves,
         countdown,
+        bugfix,
         held_out,
         gsm8k,
         mawps,
@@ -64,5 +67,8 @@ SUITES: dict[str, Suite] = {
     )
 }
 
-CHOICES: dict[str, Callable[..., Suite]] = {name: choice(suite) for name, suite in SUITES.items()}
-"""The suites as plug-ins: `gsm8k`, or `{name: gsm8k, limit: 200}`."""
+CHOICES: dict[str, Callable[..., Suite]] = {
+    **{name: choice(suite) for name, suite in SUITES.items()},
+    "lm_eval": lm_eval,
+}
+"""The suites as plug-ins: `gsm8k`, or `{name: gsm8k, limit: 200}`; `lm_eval` is any task of it."""

@@ -1,11 +1,11 @@
 """Arena-Hard v0.1: 500 prompts of users, against recorded answers of gpt-4-0613."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from posttrain.benchmark.formulas import DUEL_METRICS
+from posttrain.benchmark.suites import mt_bench
 from posttrain.benchmark.suites.sources import Paired, prompt_of
-from posttrain.benchmark.suites.suite import Item, Suite
-from posttrain.errors import DataError, Fault
+from posttrain.benchmark.suites.suite import Item
 from posttrain.raw.sources.source import Line, field, text
 
 
@@ -16,15 +16,12 @@ def read(line: Line, file: str) -> Iterator[Item]:
 
 def recorded(line: Line) -> tuple[str, str]:
     """Question id and the recorded answer."""
-    try:
-        content = field(line, "messages")[-1]["content"]
-        return text(line, "uid"), str(content["answer"] if isinstance(content, dict) else content)
-    except (TypeError, KeyError, IndexError):
-        why = "messages must end with an answer"
-        raise DataError(Fault("bad answer", line.where, why, "mend the row")) from None
+    content = field(line, "messages")[-1]["content"]
+    return text(line, "uid"), str(content["answer"] if isinstance(content, dict) else content)
 
 
-SUITE = Suite(
+SUITE = replace(
+    mt_bench.SUITE,
     name="arena_hard",
     about=__doc__,
     source=Paired(
@@ -36,11 +33,7 @@ SUITE = Suite(
         key=lambda line: text(line, "uid"),
         answer=recorded,
     ),
-    scorer="against_baseline",
-    metric="win_rate",
-    metrics=DUEL_METRICS,
     max_new_tokens=2048,
     paper="arXiv:2406.11939; upstream's baseline is gpt-4-0314 and its judge a GPT-4",
-    licence="Apache-2.0",
     contamination="public since 2024; win rates depend on the judge",
 )

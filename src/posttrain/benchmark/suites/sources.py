@@ -1,6 +1,5 @@
 """Where suites get their items: the evaluation port, a generator, public files or the hub."""
 
-import csv
 import socket
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +11,7 @@ from urllib.parse import urlparse
 from posttrain.artifacts import read_rows
 from posttrain.benchmark.suites.suite import Item, Place, Source
 from posttrain.errors import ConfigError, DataError, Fault
-from posttrain.raw.sources.source import Line, json_lines
+from posttrain.raw.sources.source import Line, file_lines
 from posttrain.records import Prompt, RawRow, content_id
 from posttrain.rewards.verifiers import verifier_of
 from posttrain.tasks import BANDS, TASKS, generate_many
@@ -45,9 +44,13 @@ class HeldOut:
     task: str | None = None
     otherwise: Source | None = None
 
-    def items(self, place: Place) -> list[Item]:
+    def at_port(self, place: Place) -> list[Item]:
+        """Those at the port."""
         rows = read_rows(place.evaluation, Prompt) if place.evaluation else iter(())
-        found = [Item(row) for row in rows if self.task in (None, row.task)]
+        return [Item(row) for row in rows if self.task in (None, row.task)]
+
+    def items(self, place: Place) -> list[Item]:
+        found = self.at_port(place)
         for task in dict.fromkeys(item.prompt.task for item in found):
             verifier_of(task)
         if found:
@@ -127,7 +130,7 @@ class Paired(Upstream):
         if not paths:
             raise ConfigError(self._absent(place, "and no hub holds them in this form"))
         questions, recorded = self.files
-        answers = dict(self.answer(line) for line in file_lines(paths[recorded]))
+        answers = dict(self._answered(line) for line in file_lines(paths[recorded]))
         return [
             item._replace(options=(answers[self.key(line)],))
             for line in file_lines(paths[questions])
@@ -135,23 +138,12 @@ class Paired(Upstream):
             for item in self.read(line, questions)
         ]
 
-
-def file_lines(path: Path) -> Iterator[Line]:
-    """Rows of a file of JSON lines, or of a table with a header where the name ends in .csv."""
-    if path.suffix != ".csv":
-        yield from json_lines(path)
-        return
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            table = csv.DictReader(file)
-            rows = [Line(f"{path}:{table.line_num}", dict(row)) for row in table]
-    except (UnicodeDecodeError, csv.Error) as error:
-        why = str(error)
-        raise DataError(Fault("unreadable table", str(path), why, "save it as UTF-8 CSV")) from None
-    if not rows:
-        mend = "give a file with a header and a row for each item"
-        raise DataError(Fault("empty file", str(path), "it holds no rows", mend))
-    yield from rows
+    def _answered(self, line: Line) -> tuple[str, str]:
+        try:
+            return self.answer(line)
+        except (TypeError, KeyError, IndexError):
+            why = "it does not hold an answer where the others do"
+            raise DataError(Fault("bad answer", line.where, why, "mend the row")) from None
 
 
 def hub_lines(hub: Hub) -> Iterator[Line]:
