@@ -175,8 +175,8 @@ class Ours:
         journal = Journal(work / "journal")
         self.loop = Loop.of(self.config, parts, folder, work / "prompts", None, None, journal)
         self.clock, self.peak, self.at = defaultdict[str, float](float), Peak(), 0
-        scores = self.loop.learner._scores
-        self.loop.learner._scores = timed(self.clock, "forward", scores)  # type: ignore[method-assign]
+        read = self.loop.learner.reader
+        read.scores = timed(self.clock, "forward", read.scores)  # type: ignore[method-assign]
 
     def step(self) -> Cost:
         """As in `posttrain.rl.stage`."""

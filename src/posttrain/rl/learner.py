@@ -1,13 +1,11 @@
 """The learner: lessons in, one or more steps of the optimiser out.
 
-A forward pass runs each prompt once for all its completions, and only rollouts that have a
-gradient. Dropout stays off, so nothing here is random. Shapes: B completions, T tokens.
+Only rollouts that have a gradient are read. Shapes: B completions, T tokens.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from functools import partial
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
@@ -16,22 +14,20 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from posttrain.engines.likelihood import Row, batches, pass_tokens, response_scores
-from posttrain.engines.packing import packed_scores
-from posttrain.engines.sampling import Sampling
+from posttrain.engines.likelihood import Row
 from posttrain.errors import DataError, Fault
-from posttrain.policies import chat_ids, load_policy
-from posttrain.rl.adapters import check_packs, load_trainee
+from posttrain.rl.adapters import load_trainee
 from posttrain.rl.crew import add_gradients, exchange, first_says, place, share
 from posttrain.rl.experience import Lesson
 from posttrain.rl.hooks import Hook, UpdateFacts
 from posttrain.rl.ledger import OWN
+from posttrain.rl.likelihoods import Likelihoods
 from posttrain.rl.losses import LossBatch, PolicyLoss, Totals, kl_estimate, seen_mean
 from posttrain.rl.optimised import restore_into, tensors_of
 from posttrain.rl.padding import advantages, like
 from posttrain.rl.precisions import native
 from posttrain.rl.rollout import Rollout
-from posttrain.rl.sharding import are_shards, copy_whole, gathered
+from posttrain.rl.sharding import copy_whole, gathered
 
 if TYPE_CHECKING:
     from posttrain.rl.config import RLConfig
@@ -53,14 +49,10 @@ class Learner:
         hooks: Sequence[Hook] = (),
         precision: Callable[..., AbstractContextManager[Any]] = native,
     ) -> None:
-        self.config, self.folder, self.loss, self.hooks = config, folder, loss, hooks
-        self.precision = precision
+        self.config, self.loss, self.hooks = config, loss, hooks
         trainee = load_trainee(folder, config)
         self.accelerator, self.policy, self.model, self.weights, self.whole = trainee
-        if config.packing:
-            check_packs(self.model)
-        self.sharded = are_shards(self.weights.values())
-        self.pass_tokens = pass_tokens(config.micro_batch_tokens, self.model.device)
+        self.reader = Likelihoods(config, folder, trainee, precision)
         optimizer = torch.optim.AdamW(
             self.weights.values(),
             lr=config.learning_rate,
@@ -68,9 +60,6 @@ class Learner:
             fused=True,
         )
         self.optimizer = self.accelerator.prepare(optimizer)
-        self._reference: Any = None
-        pad = int(self.policy.tokenizer.pad_token_id)
-        self._idle = Row((pad,), (pad, pad), -1)
 
     def update(self, lessons: Sequence[Lesson], learning_rate: float) -> dict[str, float]:
         """Learn from the lessons of one step; mean metrics, empty when nothing had a gradient."""
@@ -117,10 +106,10 @@ class Learner:
         )
         mine: defaultdict[str, float] = defaultdict(float)
         weights: list[Tensor] = []
-        rows = share(self._rows(lessons, learnt), place())
-        for chunk in self._chunks(rows):
-            if chunk == [self._idle]:
-                scores_BT, _, _ = self._scores(self.model, chunk, entropy=False)
+        rows = share(self.reader.rows({i: lessons[i].rollout for i in learnt}), place())
+        for chunk in self.reader.chunks(rows):
+            if chunk is self.reader.idle:
+                scores_BT, _, _ = self.reader.scores(self.model, chunk)
                 self.accelerator.backward(0 * scores_BT.sum())
                 continue
             batch, metrics = self._batch(lessons, chunk, old, totals)
@@ -131,7 +120,7 @@ class Learner:
                 mine[name] += value.item()
             gap_BT = (batch.logp_BT.detach() - batch.behaviour_logp_BT) * batch.mask_BT
             weights.append(gap_BT.sum(dim=1)[~batch.external_B1[:, 0]].cpu())
-        if not self.sharded:
+        if not self.reader.sharded:
             add_gradients(self.weights.values())
         told = exchange((dict(mine), weights))
         names = dict.fromkeys(name for theirs, _ in told for name in theirs)
@@ -164,7 +153,9 @@ class Learner:
     ) -> tuple[LossBatch, dict[str, Tensor]]:
         """What the loss reads of one micro-batch, and its share of the learner's own metrics."""
         config, mine = self.config, [lessons[row.place] for row in chunk]
-        logp_BT, mask_BT, entropy_BT = self._scores(self.model, chunk, config.entropy_bonus > 0)
+        logp_BT, mask_BT, entropy_BT = self.reader.scores(
+            self.model, chunk, entropy=config.entropy_bonus > 0
+        )
         acted_BT = like(logp_BT, [lesson.rollout.acted for lesson in mine], 1.0).bool()
         known = [old[row.place] for row in chunk if row.place in old]
         batch = LossBatch(
@@ -182,8 +173,8 @@ class Learner:
         metrics = {"mismatch/mean": seen_mean(gap_BT * drawn_B1, batch)}
         penalty_BT = torch.zeros_like(logp_BT)
         if config.kl_coefficient:
-            with torch.no_grad(), self._reference_model() as reference:
-                reference_BT, _, _ = self._scores(reference, chunk, entropy=False)
+            with torch.no_grad(), self.reader.reference() as reference:
+                reference_BT, _, _ = self.reader.scores(reference, chunk)
             kl_BT = kl_estimate(logp_BT, reference_BT, config.kl_estimator)
             metrics["kl"] = seen_mean(kl_BT.detach(), batch)
             penalty_BT = penalty_BT + config.kl_coefficient * kl_BT
@@ -197,20 +188,19 @@ class Learner:
 
     def logps(self, rollouts: Sequence[Rollout]) -> list[Tensor]:
         """Log-probs of each rollout's tokens now; see `PolicyView`."""
-        return self._measured(self.policy.model, rollouts)
+        return self.reader.measured(self.policy.model, rollouts)
 
     def reference_logps(self, rollouts: Sequence[Rollout]) -> list[Tensor]:
         """The same under the policy that the run began with; see `PolicyView`."""
-        with self._reference_model() as reference:
-            return self._measured(reference, rollouts)
+        with self.reader.reference() as reference:
+            return self.reader.measured(reference, rollouts)
 
     def gradient_norms(self, rollouts: Sequence[Rollout]) -> list[float]:
         """Squared gradient norms of the rollouts' log-probs; a backward pass for each."""
         found = []
         for rollout in rollouts:
-            lesson = Lesson(rollout, 0, (1.0,), True)
-            rows = self._rows([lesson], [0])
-            logp_BT, mask_BT, _ = self._scores(self.policy.model, rows, entropy=False)
+            rows = self.reader.rows({0: rollout})
+            logp_BT, mask_BT, _ = self.reader.scores(self.policy.model, rows)
             own_BT = like(logp_BT, [rollout.acted], 1.0) * mask_BT
             gradients = torch.autograd.grad((logp_BT * own_BT).sum(), list(self.whole.values()))
             found.append(sum(float(gradient.square().sum()) for gradient in gradients))
@@ -230,30 +220,6 @@ class Learner:
         names = dict.fromkeys(name for metrics in found for name in metrics)
         return {name: fmean(m[name] for m in found if name in m) for name in names}
 
-    def _measured(
-        self, model: Any, rollouts: Sequence[Rollout], *, together: bool = False
-    ) -> list[Tensor]:
-        """Log-probs of each rollout; `together`: every process asks for the same ones."""
-        rows = self._rows([Lesson(rollout, 0, (), True) for rollout in rollouts])
-        mine = share(rows, place()) if together else rows
-        own: dict[int, Tensor] = {}
-        with torch.no_grad():
-            for chunk in self._chunks(mine) if together else batches(mine, self.pass_tokens):
-                logp_BT, _, _ = self._scores(model, chunk, entropy=False)
-                for row, logp_T in zip(chunk, logp_BT.double().cpu(), strict=True):
-                    own[row.place] = logp_T[: len(row.response)]
-        own.pop(self._idle.place, None)
-        found = own
-        for theirs in exchange(own) if together else ():
-            found = found | theirs
-        return [found[place] for place in range(len(rows))]
-
-    def _chunks(self, rows: Sequence[Row]) -> list[list[Row]]:
-        """Micro-batches; with shards, as many as any other process has, idle ones at the end."""
-        chunks = list(batches(rows, self.pass_tokens))
-        most = max(exchange(len(chunks))) if self.sharded else len(chunks)
-        return chunks + [[self._idle]] * (most - len(chunks))
-
     def _old_logps(self, lessons: Sequence[Lesson], *, single: bool) -> dict[int, Sequence[float]]:
         """Log-probs before the update by lesson; empty where the update's own will do.
 
@@ -265,54 +231,14 @@ class Learner:
         drawn = self.config.old_logps == "engine"
         own = {i for i, rollout in rollouts.items() if drawn and rollout.source != "external"}
         rest = [i for i in rollouts if i not in own]
-        measured = self._measured(self.model, [rollouts[i] for i in rest], together=True)
+        measured = self.reader.measured(self.model, [rollouts[i] for i in rest], together=True)
         return {i: rollouts[i].behaviour_logps for i in own} | {
             i: logp_T.tolist() for i, logp_T in zip(rest, measured, strict=True)
         }
 
-    def _rows(self, lessons: Sequence[Lesson], chosen: Sequence[int] | None = None) -> list[Row]:
-        places = range(len(lessons)) if chosen is None else chosen
-        texts = dict.fromkeys(lessons[i].rollout.prompt.text for i in places)
-        ids = {text: tuple(chat_ids(self.policy.tokenizer, text)) for text in texts}
-        rollouts = [(i, lessons[i].rollout) for i in places]
-        return [Row(ids[rollout.prompt.text], rollout.tokens, i) for i, rollout in rollouts]
-
-    def _scores(
-        self, model: Any, chunk: list[Row], entropy: bool
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        config, pad = self.config, int(self.policy.tokenizer.pad_token_id)
-        context = partial(self._context, model)
-        recompute = config.gradient_checkpointing and torch.is_grad_enabled()
-        score = packed_scores if config.packing else partial(response_scores, pad=pad)
-        return score(
-            model,
-            chunk,
-            temperature=config.temperature,
-            sampling=Sampling(top_p=config.top_p, top_k=config.top_k),
-            entropy=entropy,
-            recompute=recompute,
-            context=context,
-        )
-
-    @contextmanager
-    def _context(self, model: Any) -> Iterator[None]:
-        with self.accelerator.autocast(), self.precision(model, "train"):
-            yield
-
-    @contextmanager
-    def _reference_model(self) -> Iterator[Any]:
-        """The policy that the run began with: a LoRA's own base, or the folder read once more."""
-        if self.config.lora_rank:
-            with self.model.disable_adapter():
-                yield self.model
-            return
-        if self._reference is None:
-            self._reference = load_policy(self.folder).model
-        yield self._reference
-
     def tensors(self) -> dict[str, Tensor]:
         """Trainable weights and the optimiser's moments, for a checkpoint."""
-        if self.sharded:
+        if self.reader.sharded:
             first_says(("tensors", ()))
         return self._tensors()
 
@@ -321,7 +247,7 @@ class Learner:
 
     def _tell_whole(self) -> None:
         """Let the policy that draws have the weights of now."""
-        if self.sharded:
+        if self.reader.sharded:
             copy_whole(self.weights, self.whole)
 
     def follow(self) -> None:
