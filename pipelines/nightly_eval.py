@@ -15,10 +15,11 @@ TIMEZONE = "Etc/UTC"
 
 @dsl.pipeline(name="nightly-eval", display_name="Nightly evaluation")
 def nightly_eval(
-    recipe: str = "demo",
+    recipe: str = "nightly",
     seed: int = 0,
     overrides: str = "",
     base_model: str = "",
+    judge: str = "",
     accelerator: str = "nvidia.com/gpu",
     rollout_accelerators: str = "0",
     cpu_nodes: dict = {},  # noqa: B006 - the form in which KFP reads a default
@@ -28,10 +29,11 @@ def nightly_eval(
     """Sample, score and compare one policy, without training anything.
 
     Args:
-        recipe: Named bundle of options that ships with posttrain, such as demo or real.
+        recipe: Named bundle of options that ships with posttrain, such as nightly or real.
         seed: Seed of every random choice. Same seed, same artifacts.
         overrides: Options laid over the recipe, as JSON: {"benchmark": {"samples": 4}}.
         base_model: Policy to evaluate: a folder or hub name. Empty: what the recipe says.
+        judge: Folder of the judge for suites that need one. Empty: what the recipe says.
         accelerator: Kubernetes resource name of the accelerator, such as nvidia.com/gpu.
         rollout_accelerators: Accelerators of each sampling task; "0" for CPU.
         cpu_nodes: Node labels for tasks that do not sample, as JSON. {} is anywhere.
@@ -50,7 +52,11 @@ def nightly_eval(
     raw = step("raw", "Raw rows")
     data = step("curate", "Curate", rows=raw["rows"])
     base = step("base", "Policy", model=base_model)
-    evaluated = {"policy": base["policy"], "evaluation": data["evaluation"]}
+    evaluated = {
+        "policy": base["policy"],
+        "evaluation": data["evaluation"],
+        "judge": step("judge", "Judge", folder=judge)["judge"],
+    }
 
     best_of_n = step("best_of_n", "Best of N", **evaluated)
     scores = step("benchmark_rl", "Benchmark", **evaluated)["scores"]

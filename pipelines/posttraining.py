@@ -48,15 +48,13 @@ def chain(step: Steps, base_model: object) -> None:
         "rejected_sft": rejected_sft["trained"],
         "rl": rl["trained"],
     }
-    evaluation = data["evaluation"]
+    judged = {"evaluation": data["evaluation"], "judge": judge}
     scores = {
-        task: step(task, f"Benchmark: {name}", policy=policy, evaluation=evaluation)["scores"]
+        task: step(task, f"Benchmark: {name}", policy=policy, **judged)["scores"]
         for name, policy in policies.items()
         for task in [f"benchmark_{name}"]
     }
-    scores["best_of_n"] = step(
-        "best_of_n", "Best of N", policy=rl["trained"], evaluation=evaluation, judge=judge
-    )["scores"]
+    scores["best_of_n"] = step("best_of_n", "Best of N", policy=rl["trained"], **judged)["scores"]
     verdict = step(
         "gate",
         "Gate",

@@ -21,6 +21,9 @@ CONFIG_KEYS = ("POSTTRAIN_STORE", "POSTTRAIN_DATA", "MLFLOW_TRACKING_URI")
 STORE_CLAIM, STORE_PATH = "posttrain-store", "/store"
 RETRIES, BACKOFF = 3, "30s"
 
+SECRETS = {"gate": ("posttrain-webhook", {"url": "POSTTRAIN_WEBHOOK"})}
+"""Stage -> a Secret of the cluster and the variables that its keys become, if there is one."""
+
 GATHERED = {"report": "inputs"}
 """Stage -> the port that takes a list; its component has a named input for each member."""
 
@@ -60,6 +63,8 @@ class Steps:
         step.set_caching_options(False)
         step.set_retry(RETRIES, backoff_duration=BACKOFF)
         step.set_env_variable("OMP_WAIT_POLICY", "passive")
+        if TASKS[task] in SECRETS:
+            kubernetes.use_secret_as_env(step, *SECRETS[TASKS[task]], optional=True)
         self._place(step, POOLS.get(TASKS[task], "cpu"))
         return {
             port: channel

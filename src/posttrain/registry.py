@@ -2,7 +2,8 @@
 
 A version carries the digests of its policy and of its scores as tags, its scores per item as
 an artifact (the next challenger is paired with them), and the version it replaced. Aliases:
-`champion`, `last_good` (the champion before), `challenger` (judged, not promoted).
+`champion`, `last_good` (the champion before), `challenger` (judged, not promoted). Whoever changes
+them holds the model's lock.
 """
 
 import json
@@ -13,8 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pydantic import BaseModel, ConfigDict
+
 from posttrain.artifacts import read_manifest
 from posttrain.errors import ConfigError, Fault, TransientError
+from posttrain.lease import held, made
 from posttrain.tracking import QUIET
 
 CHAMPION = "champion"
@@ -26,6 +30,15 @@ NONE = "none"
 
 ItemScores = dict[str, dict[str, float]]
 """Suite -> item id -> mean correctness over the item's samples."""
+
+
+class Evidence(BaseModel):
+    """What a policy scored, and on which version of each suite (a digest of what was asked)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    scores: ItemScores
+    versions: dict[str, str] = {}
 
 
 class RegistryError(TransientError):
@@ -60,7 +73,7 @@ def reachable(uri: str) -> Iterator[None]:
 
 
 class Registry:
-    """One registered model at one MLflow URI."""
+    """One registered model at one MLflow URI; `client` is MLflow's."""
 
     def __init__(self, uri: str, model: str) -> None:
         quiet = {**QUIET, "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false"}
@@ -72,7 +85,7 @@ class Registry:
 
             if uri.startswith("sqlite:///"):
                 _folder_of(uri).mkdir(parents=True, exist_ok=True)
-            self._client: Any = MlflowClient(tracking_uri=uri, registry_uri=uri)
+            self.client: Any = MlflowClient(tracking_uri=uri, registry_uri=uri)
 
     def holder(self, alias: str) -> Version | None:
         """The version that an alias points to."""
@@ -88,95 +101,117 @@ class Registry:
     def version_of(self, policy: str) -> Version | None:
         """The version of a policy digest, if it is registered."""
         with reachable(self.uri):
-            found = self._client.search_model_versions(f"name='{self.model}'")
+            found = self.client.search_model_versions(f"name='{self.model}'")
             versions = [_read(each) for each in found]
         return next((each for each in versions if each.policy == policy), None)
 
-    def item_scores(self, version: Version) -> ItemScores:
-        """The scores per item that were registered with a version."""
+    def evidence(self, version: Version) -> Evidence:
+        """What was registered with a version."""
         with reachable(self.uri), tempfile.TemporaryDirectory() as folder:
-            path = self._client.download_artifacts(version.run, ITEM_SCORES, folder)
-            found: ItemScores = json.loads(Path(path).read_text(encoding="utf-8"))
-        return found
+            path = self.client.download_artifacts(version.run, ITEM_SCORES, folder)
+            found: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+        # Before versions of suites were kept, the file held the scores alone.
+        return Evidence.model_validate(found if "versions" in found else {"scores": found})
 
-    def register(
-        self, policy: Path, scores: str, item_scores: ItemScores, *, upload: bool
-    ) -> Version:
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Hold the model's lock: meanwhile nobody else registers, promotes or rolls back."""
+        with reachable(self.uri), held(self.client, f"{self.model}.lock"):
+            yield
+
+    def register(self, policy: Path, scores: str, evidence: Evidence, *, upload: bool) -> Version:
         """Make a version of a policy folder, or renew the scores of the one it has.
 
         `upload` copies the policy into the artifact store; otherwise the version names the place
-        where the folder lies, which an MLflow server refuses.
+        where the folder lies, which an MLflow server refuses. Copying may take long, so that it
+        is done before the lock is held.
         """
         manifest = read_manifest(policy)
-        found = self.version_of(manifest.digest)
-        with reachable(self.uri):
-            if found:
-                self._client.log_dict(found.run, item_scores, ITEM_SCORES)
+        place = None if upload else policy.resolve().as_uri()
+        run = None
+        if self.version_of(manifest.digest) is None:
+            run = self._stored(manifest.digest, policy if upload else None, evidence)
+        with self.alone():
+            found = self.version_of(manifest.digest)
+            if found is None and run:
+                source = place or f"{run.artifact_uri}/policy"
+                tags = {"policy": manifest.digest, "scores": scores, "key": manifest.key}
+                found = _read(
+                    self.client.create_model_version(self.model, source, run.run_id, tags=tags)
+                )
+            elif found is None:
+                raise RegistryError(Fault("version gone", self.uri, "deleted", "run it again"))
+            elif run:
+                self.client.delete_run(run.run_id)
+            if found.scores != scores:
+                self.client.log_dict(found.run, evidence.model_dump(), ITEM_SCORES)
                 self._tag(found.number, {"scores": scores})
-                return self._version(found.number)
-            self._ensure_model()
-            run = self._client.create_run(
-                self._experiment(), run_name=f"{self.model} {manifest.digest[:12]}"
-            ).info
-            self._client.log_dict(run.run_id, item_scores, ITEM_SCORES)
-            if upload:
-                self._client.log_artifacts(run.run_id, str(policy), "policy")
-            self._client.set_terminated(run.run_id)
-            source = f"{run.artifact_uri}/policy" if upload else policy.resolve().as_uri()
-            tags = {"policy": manifest.digest, "scores": scores, "key": manifest.key}
-            made = self._client.create_model_version(self.model, source, run.run_id, tags=tags)
-            return _read(made)
+            return self._version(found.number)
+
+    def _stored(self, digest: str, policy: Path | None, evidence: Evidence) -> Any:
+        """The run that holds a policy's evidence and, if it is to be copied, the policy."""
+        with reachable(self.uri):
+            made(self.client, self.model)
+            name = f"{self.model} {digest[:12]}"
+            run = self.client.create_run(self.experiment(), run_name=name).info
+            self.client.log_dict(run.run_id, evidence.model_dump(), ITEM_SCORES)
+            if policy:
+                self.client.log_artifacts(run.run_id, str(policy), "policy")
+            self.client.set_terminated(run.run_id)
+            return run
 
     def promote(self, version: Version) -> None:
         """Make a version champion; the champion before becomes `last_good`.
 
-        The champion's alias moves last, so that a kill in between is mended by the next call.
+        The champion's alias moves in one step, and what the version replaced is known before: a
+        kill anywhere leaves one champion and the way back, and the next call does the rest.
         """
         with reachable(self.uri):
             before = self._aliases().get(CHAMPION)
-            if str(before) == version.number:
-                return
-            self._tag(version.number, {"replaced": NONE if before is None else str(before)})
-            if before is not None:
-                self._client.set_registered_model_alias(self.model, LAST_GOOD, str(before))
-            self._client.set_registered_model_alias(self.model, CHAMPION, version.number)
+            if str(before) != version.number:
+                self._tag(version.number, {"replaced": NONE if before is None else str(before)})
+                if before is not None:
+                    self.client.set_registered_model_alias(self.model, LAST_GOOD, str(before))
+                self.client.set_registered_model_alias(self.model, CHAMPION, version.number)
             if str(self._aliases().get(CHALLENGER)) == version.number:
-                self._client.delete_registered_model_alias(self.model, CHALLENGER)
+                self.client.delete_registered_model_alias(self.model, CHALLENGER)
 
     def challenge(self, version: Version) -> None:
         """Point `challenger` to a version that was judged but not promoted."""
         with reachable(self.uri):
-            self._client.set_registered_model_alias(self.model, CHALLENGER, version.number)
+            self.client.set_registered_model_alias(self.model, CHALLENGER, version.number)
 
     def rollback(self) -> tuple[Version, Version]:
-        """Give the champion's place back to `last_good`; return who left and who came.
+        """Give the champion's place back to the one it replaced; return who left and who came.
 
         The one that left is tagged `rolled_back`, so that no gate promotes it again.
         """
-        left, came = self.holder(CHAMPION), self.holder(LAST_GOOD)
-        if left is None or came is None:
-            raise ConfigError(
-                Fault(
-                    "nothing to roll back to",
-                    f"{self.model} in {self.uri}",
-                    "there is no `last_good` alias: at most one model was ever promoted",
-                    "promote another model through the gate",
+        with self.alone():
+            left = self.holder(CHAMPION)
+            if left is None or left.replaced == NONE:
+                raise ConfigError(
+                    Fault(
+                        "nothing to roll back to",
+                        f"{self.model} in {self.uri}",
+                        "the champion replaced nobody" if left else "there is no champion",
+                        "promote another model through the gate",
+                    )
                 )
-            )
-        with reachable(self.uri):
-            self._tag(left.number, {"rolled_back": "true"})
-            self._client.set_registered_model_alias(self.model, CHAMPION, came.number)
-            if came.replaced == NONE:
-                self._client.delete_registered_model_alias(self.model, LAST_GOOD)
-            else:
-                self._client.set_registered_model_alias(self.model, LAST_GOOD, came.replaced)
+            came = self.version(left.replaced)
+            with reachable(self.uri):
+                self._tag(left.number, {"rolled_back": "true"})
+                self.client.set_registered_model_alias(self.model, CHAMPION, came.number)
+                if came.replaced == NONE:
+                    self.client.delete_registered_model_alias(self.model, LAST_GOOD)
+                else:
+                    self.client.set_registered_model_alias(self.model, LAST_GOOD, came.replaced)
         return left, came
 
     def _aliases(self) -> Mapping[str, Any]:
         from mlflow.exceptions import MlflowException
 
         try:
-            aliases: Mapping[str, Any] = self._client.get_registered_model(self.model).aliases
+            aliases: Mapping[str, Any] = self.client.get_registered_model(self.model).aliases
         except MlflowException as error:
             if error.error_code == "RESOURCE_DOES_NOT_EXIST":
                 return {}
@@ -184,28 +219,20 @@ class Registry:
         return aliases
 
     def _version(self, number: str) -> Version:
-        return _read(self._client.get_model_version(self.model, number))
+        return _read(self.client.get_model_version(self.model, number))
 
     def _tag(self, number: str, tags: Mapping[str, str]) -> None:
         for name, value in tags.items():
-            self._client.set_model_version_tag(self.model, number, name, value)
+            self.client.set_model_version_tag(self.model, number, name, value)
 
-    def _ensure_model(self) -> None:
-        from mlflow.exceptions import MlflowException
-
-        try:
-            self._client.create_registered_model(self.model)
-        except MlflowException as error:
-            if error.error_code != "RESOURCE_ALREADY_EXISTS":
-                raise
-
-    def _experiment(self) -> str:
-        found = self._client.get_experiment_by_name(EXPERIMENT)
+    def experiment(self) -> str:
+        """Where runs of the registry stand: policies that were registered, and nights."""
+        found = self.client.get_experiment_by_name(EXPERIMENT)
         if found:
             return str(found.experiment_id)
         beside = self.uri.startswith("sqlite:///")
         place = (_folder_of(self.uri) / "registry").resolve().as_uri() if beside else None
-        return str(self._client.create_experiment(EXPERIMENT, artifact_location=place))
+        return str(self.client.create_experiment(EXPERIMENT, artifact_location=place))
 
 
 def _folder_of(uri: str) -> Path:

@@ -1,100 +1,16 @@
 """The gate end to end: verdicts on known scores, and aliases in a real MLflow registry."""
 
 import json
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.gate.conftest import Bench, N, sample
 
-from posttrain.artifacts import Manifest, content_files, write_rows
+from posttrain.artifacts import content_files, write_rows
 from posttrain.errors import ConfigError
-from posttrain.gate.stage import GateConfig, GateReport, run, still_holds
-from posttrain.journal import Journal
-from posttrain.records import Sample
-from posttrain.registry import CHALLENGER, CHAMPION, LAST_GOOD, Registry, rollback
-
-Seal = Callable[..., Manifest]
-N = 150
-
-
-@pytest.fixture(scope="session")
-def empty_registry(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A migrated MLflow database; making one takes seconds, copying it none."""
-    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
-    Registry(f"sqlite:///{path}", "posttrain-policy").holder(CHAMPION)
-    return path
-
-
-@pytest.fixture
-def uri(empty_registry: Path, tmp_path: Path) -> str:
-    shutil.copy(empty_registry, tmp_path / "mlflow.db")
-    return f"sqlite:///{tmp_path / 'mlflow.db'}"
-
-
-@pytest.fixture
-def bench(tmp_path: Path, seal: Seal) -> "Bench":
-    return Bench(tmp_path, seal)
-
-
-class Bench:
-    """Makes scores and policies, and puts them through the gate."""
-
-    def __init__(self, root: Path, seal: Seal) -> None:
-        self.root, self.seal, self.count = root, seal, 0
-
-    def scores(
-        self, name: str, shares: dict[str, float], *, items: int = N, first: int = 0
-    ) -> Path:
-        """Items are right in the same order everywhere, so that pairs are strongly correlated."""
-        rows = [
-            sample(suite, i, float(i < share * (first + items)))
-            for suite, share in shares.items()
-            for i in range(first, first + items)
-        ]
-        folder = self.root / "scores" / name
-        write_rows(folder, rows)
-        self.seal(folder, "scores")
-        return folder
-
-    def policy(self, name: str) -> Path:
-        folder = self.root / "policies" / name
-        folder.mkdir(parents=True)
-        (folder / "config.json").write_text(json.dumps({"name": name}))
-        self.seal(folder, "policy")
-        return folder
-
-    def judge(
-        self, challenger: Path, champion: Path, policy: Path, **options: object
-    ) -> tuple[GateReport, Path]:
-        self.count += 1
-        out = self.root / "verdicts" / str(self.count)
-        given = {"registry_uri": "", "resamples": 1000, "upload": False} | options
-        journal = Journal(self.root / "journals" / str(self.count))
-        report = run(
-            GateConfig.model_validate(given),
-            challenger=challenger,
-            champion=champion,
-            policy=policy,
-            verdict=out,
-            journal=journal,
-        )
-        return report, out
-
-
-def sample(suite: str, item: int, correct: float) -> Sample:
-    return Sample(
-        suite=suite,
-        item_id=f"item-{item:04}",
-        index=0,
-        prompt="?",
-        answer="1",
-        response="1",
-        correct=correct,
-        tokens=1,
-        truncated=False,
-    )
+from posttrain.gate.stage import GateConfig, still_holds
+from posttrain.registry import CHALLENGER, CHAMPION, LAST_GOOD, Evidence, Registry, rollback
 
 
 def test_a_better_policy_passes(bench: Bench) -> None:
@@ -137,8 +53,11 @@ def test_no_difference_is_to_be_looked_at_and_says_what_it_could_see(bench: Benc
 def test_non_inferior_by_margin(bench: Bench) -> None:
     theirs = bench.scores("theirs", {"arithmetic": 0.4})
     worse = bench.scores("worse", {"arithmetic": 0.393})
-    report, _ = bench.judge(theirs, theirs, bench.policy("a"), rule="non_inferior")
+    report, _ = bench.judge(theirs, theirs, bench.policy("a"), rule="non_inferior", margin=0.04)
     assert report.verdict == "pass"
+    assert report.suites["arithmetic"]["low"] == pytest.approx(-0.02497, abs=1e-5)
+    report, _ = bench.judge(theirs, theirs, bench.policy("c"), rule="non_inferior")
+    assert report.verdict == "investigate", "150 equal answers do not exclude a loss of 2 points"
     report, _ = bench.judge(worse, theirs, bench.policy("b"), rule="non_inferior", margin=0.005)
     assert report.verdict == "investigate"
     assert "may be worse by more than 0.005" in report.reasons[0]
@@ -176,14 +95,96 @@ def test_other_items_and_few_items_are_never_a_pass(bench: Bench) -> None:
         assert shared in report.reasons[0]
 
 
+def test_fewer_items_or_more_are_never_a_pass(bench: Bench) -> None:
+    """Also where enough are shared: the others may be those that were lost."""
+    theirs = bench.scores("theirs", {"arithmetic": 0.4})
+    fewer = bench.scores("fewer", {"arithmetic": 0.9}, items=N - 1)
+    more = bench.scores("more", {"arithmetic": 0.9}, items=N + 1)
+    for folder, told in (
+        (fewer, "1 items of the champion are missing, 0 are new"),
+        (more, "0 items of the champion are missing, 1 are new"),
+    ):
+        report, _ = bench.judge(folder, theirs, bench.policy(told[:1]))
+        assert report.verdict == "investigate"
+        assert report.reasons == [f"arithmetic: {told}"]
+
+
+@pytest.mark.parametrize("change", ['"answer":"2"', '"answer":"1","prompt":"another"'])
+def test_another_version_of_a_suite_is_never_a_pass(bench: Bench, uri: str, change: str) -> None:
+    """Against the stand-in, and against a champion whose scores the registry holds."""
+    ours = bench.scores("ours", {"arithmetic": 0.6})
+    old = bench.scores("old", {"arithmetic": 0.4})
+    bench.judge(old, bench.scores("low", {"arithmetic": 0.1}), bench.policy("a"), registry_uri=uri)
+    rows = ours / "rows.jsonl"
+    if "prompt" in change:
+        rows.write_text(rows.read_text().replace('"prompt":"7?"', '"prompt":"another"'))
+    else:
+        rows.write_text(rows.read_text().replace('"answer":"1"', change, 1))
+    bench.seal(ours, "scores")
+    for where in ("", uri):
+        report, _ = bench.judge(ours, old, bench.policy(f"b{len(where)}"), registry_uri=where)
+        assert report.verdict == "investigate"
+        assert "another version of the suite" in report.reasons[0]
+
+
+def test_a_champion_without_versions_is_never_beaten(bench: Bench, uri: str) -> None:
+    """As registered before versions were kept; judging its policy again mends that."""
+    low, old = (bench.scores(str(s), {"arithmetic": s}) for s in (0.1, 0.4))
+    better, policy = bench.scores("better", {"arithmetic": 0.9}), bench.policy("a")
+    bench.judge(old, low, policy, registry_uri=uri)
+    registry = Registry(uri, "posttrain-policy")
+    holder = registry.holder(CHAMPION)
+    assert holder
+    scores = registry.evidence(holder).scores
+    registry.client.log_dict(holder.run, scores, "item_scores.json")
+    assert registry.evidence(holder) == Evidence(scores=scores)
+    challenger = bench.policy("b")
+    report, _ = bench.judge(better, low, challenger, registry_uri=uri)
+    assert (report.verdict, report.promoted) == ("investigate", False)
+    fresh = bench.scores("fresh", {"arithmetic": 0.41})
+    bench.judge(fresh, low, policy, registry_uri=uri)
+    report, _ = bench.judge(better, low, challenger, registry_uri=uri)
+    assert report.promoted
+
+
+def test_items_that_share_a_prompt_count_once(bench: Bench) -> None:
+    """Three prompts of 50 items each are too few, and no proof however many items differ."""
+    folders = []
+    for name, right in (("ours", 1.0), ("theirs", 0.0)):
+        rows = [sample("arithmetic", i, right) for i in range(N)]
+        folder = bench.root / "scores" / name
+        write_rows(
+            folder, [r.model_copy(update={"prompt": f"{i % 3}"}) for i, r in enumerate(rows)]
+        )
+        bench.seal(folder, "scores")
+        folders.append(folder)
+    report, _ = bench.judge(*folders, bench.policy("a"))
+    assert "150 shared items with 3 prompts" in report.reasons[0]
+    report, _ = bench.judge(*folders, bench.policy("b"), min_items=2)
+    assert report.verdict == "investigate"
+    assert report.suites["arithmetic"]["p"] == pytest.approx(0.25, abs=0.05)
+
+
+def test_looks_make_a_promotion_rarer_and_no_failure(bench: Bench) -> None:
+    """Seven items won and none lost: p = 2/128 is enough for one look and not for thirty."""
+    theirs = bench.scores("theirs", {"arithmetic": 60 / N})
+    ours = bench.scores("ours", {"arithmetic": 67 / N})
+    for looks, verdict in ((1, "pass"), (30, "investigate")):
+        report, _ = bench.judge(ours, theirs, bench.policy(verdict), looks=looks)
+        assert report.verdict == verdict
+        assert report.suites["arithmetic"]["p"] == pytest.approx(2 / 128, abs=0.004)
+        report, _ = bench.judge(theirs, ours, bench.policy(f"-{verdict}"), looks=looks)
+        assert report.verdict == "fail"
+
+
 def test_holm_spares_a_policy_that_one_of_many_suites_suspects(bench: Bench) -> None:
-    """A p-value of about 0.03 convicts alone, and not as one of twelve."""
+    """Six items lost and none won, p = 2/64, convict alone, and not as one of twelve."""
     rng = np.random.default_rng(0)
     theirs = {f"suite{i:02}": rng.integers(0, 2, N) for i in range(11)} | {
         "arithmetic": np.zeros(N, dtype=int)
     }
     ours = {name: values.copy() for name, values in theirs.items()}
-    wrong = np.flatnonzero(ours["suite00"] == 1)[:5]
+    wrong = np.flatnonzero(ours["suite00"] == 1)[:6]
     ours["suite00"][wrong] = 0
     for name, values in (("ours", ours), ("theirs", theirs)):
         folder = bench.root / "scores" / name
@@ -194,7 +195,7 @@ def test_holm_spares_a_policy_that_one_of_many_suites_suspects(bench: Bench) -> 
         bench.seal(folder, "scores")
     paths = bench.root / "scores" / "ours", bench.root / "scores" / "theirs"
     many, _ = bench.judge(*paths, bench.policy("a"))
-    assert 0.01 < many.suites["suite00"]["p"] < 0.05
+    assert many.suites["suite00"]["p"] == pytest.approx(2 / 64, abs=0.005)
     assert many.verdict == "investigate"
     alone, _ = bench.judge(*paths, bench.policy("b"), suites=["suite00"], primary=["suite00"])
     assert alone.verdict == "fail"

@@ -197,6 +197,16 @@ def curation() -> dict[str, Any]:
     texts["schema: no answer"] = HOSTILE
     return {
         **flow,
+        "shards": [
+            {"schema": {"rows_in": 5000, "kept": 4960, "dropped": 40}},
+            {"schema": {"rows_in": 3000, "kept": 2999, "dropped": 1}},
+        ],
+        "length_bias": {"pairs": 1500, "chosen_longer": 0.525, "characters": -3.2},
+        "suites": {
+            "evaluation": {"items": 600, "version": "ab" * 32, "dropped": 90},
+            "svamp": {"items": 1000, "version": "cd" * 32, "dropped": 6},
+        },
+        "absent": {"livebench": "no hub"},
         "kinds": {"demonstrations": flow},
         "sources": {"generated": flow},
         "filters": {},

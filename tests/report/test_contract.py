@@ -34,11 +34,11 @@ def judge_panel() -> str:
 def gate_verdict() -> str:
     comparison = Comparison(
         suite="arithmetic", n=600, challenger=0.5, champion=0.25, difference=0.25, low=0.2,
-        high=0.3, p=0.01, p_holm=0.02, detectable=0.05,
+        high=0.3, p=0.01, p_holm=0.02, detectable=0.05, prompts=600, p_margin=0.001,
     )  # fmt: skip
     return Verdict(
         verdict="investigate", reasons=["too few items"], promoted=False, promotion="none",
-        rule="better", alpha=0.05, margin=0.02, primary=["arithmetic"], policy="a" * 64,
+        rule="better", alpha=0.05, looks=1, margin=0.02, primary=["arithmetic"], policy="a" * 64,
         scores="b" * 64, baseline=Baseline(kind="stand_in", policy=None, scores="c" * 64),
         champion=None, registry="none", suites=[comparison],
     ).model_dump_json()  # fmt: skip

@@ -1,5 +1,6 @@
 """The judge's section: public sets, the style matrix, and who used a judge that failed."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -49,3 +50,16 @@ def test_the_page_tells_of_sets_and_of_a_failed_judge_in_use(
     assert "rm_bench: total 0.333 is below 0.9" in page
     assert "Used all the same, as told to, by: rl." in page
     assert "swap flips" in page
+
+
+def test_the_page_tells_what_a_judge_that_writes_was_asked(
+    seal: Callable[..., Manifest], tmp_path: Path
+) -> None:
+    made = Run(tmp_path / "run", seal)
+    told = {"panel": json.loads(panel()), "numbers": {"asked": 39.0, "unread_share": 0.25}}
+    made.add("reward_model", "judge", "judge", {"panel.json": panel()}, report=told)
+    out, journal = tmp_path / "page", Journal(tmp_path / "journal")
+    run(ReportConfig(), inputs=made.folders, page=out, journal=journal)
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "unread share" in page
+    assert "25.0%" in page

@@ -1,13 +1,15 @@
 """Whom a challenger meets, and what becomes of it in the registry."""
 
 import sys
+import time
 from pathlib import Path
 from typing import NamedTuple
 
 from posttrain.artifacts import read_manifest
-from posttrain.gate.comparison import read_item_scores
+from posttrain.gate.comparison import read_scores
+from posttrain.gate.nights import Night, keep, key_of, levels
 from posttrain.gate.verdict import Baseline, Outcome, Reached
-from posttrain.registry import CHAMPION, NONE, ItemScores, Registry, RegistryError
+from posttrain.registry import CHAMPION, NONE, Evidence, Registry, RegistryError
 
 ROLLED_BACK = "the policy was rolled back by hand; it is not promoted again"
 
@@ -17,7 +19,7 @@ class Entry(NamedTuple):
 
     policy: Path
     scores: str
-    item_scores: ItemScores
+    evidence: Evidence
     upload: bool
 
 
@@ -32,12 +34,17 @@ class Settled(NamedTuple):
 AWAY = Settled(None, "the registry cannot be used now; run the gate again", "unreachable")
 
 
+MOVED = "another policy became champion while this one was judged; run the gate again"
+
+
 class Opponent(NamedTuple):
-    """Whom the challenger is compared with, and what already speaks against a pass."""
+    """Whom the challenger is compared with, and what already speaks against a pass; `holder` is
+    the policy that was champion then."""
 
     baseline: Baseline
-    scores: ItemScores
+    evidence: Evidence
     objections: list[str]
+    holder: str | None
 
 
 def opened(uri: str, model: str) -> Registry | None:
@@ -61,43 +68,67 @@ def find_opponent(
     """
     manifest = read_manifest(champion)
     baseline = Baseline(kind="stand_in", policy=None, scores=manifest.digest)
-    stand_in = Opponent(baseline, read_item_scores(champion), [])
+    stand_in = Opponent(baseline, read_scores(champion).evidence, [], None)
     if registry is None:
         return stand_in, None
     try:
         known, holder = registry.version_of(digest), registry.holder(CHAMPION)
         objections = [ROLLED_BACK] if known and known.rolled_back else []
+        seen = holder.policy if holder else None
         if holder and holder.policy == digest:
             holder = None if holder.replaced == NONE else registry.version(holder.replaced)
         if holder is None:
-            return stand_in._replace(objections=objections), registry
+            return stand_in._replace(objections=objections, holder=seen), registry
         baseline = Baseline(kind="champion", policy=holder.policy, scores=holder.scores)
-        return Opponent(baseline, registry.item_scores(holder), objections), registry
+        return Opponent(baseline, registry.evidence(holder), objections, seen), registry
     except RegistryError as error:
         print(f"gate: {error}", file=sys.stderr)
         return stand_in, None
 
 
 def settle(
-    registry: Registry | None, outcome: Outcome, entry: Entry, *, configured: bool
+    registry: Registry | None, outcome: Outcome, entry: Entry, met: Opponent, *, configured: bool
 ) -> Settled:
-    """Register the policy and move the aliases as the verdict says."""
+    """Register the policy and move the aliases as the verdict says.
+
+    The verdict counts against the champion that it was made with and no other, so nothing moves
+    where that one has lost its place meanwhile.
+    """
     if not configured:
         return Settled(None, "no registry is configured", "none")
     if registry is None:
         return AWAY
     try:
-        version = registry.register(
-            entry.policy, entry.scores, entry.item_scores, upload=entry.upload
-        )
-        if outcome == "pass":
-            registry.promote(version)
-        holder = registry.holder(CHAMPION)
-        if holder is None or holder.number != version.number:
-            registry.challenge(version)
+        version = registry.register(entry.policy, entry.scores, entry.evidence, upload=entry.upload)
+        with registry.alone():
+            holder = registry.holder(CHAMPION)
+            now = holder.policy if holder else None
+            if now != met.holder:
+                return Settled(now, MOVED, "moved")
+            if outcome == "pass":
+                registry.promote(version)
+                now = version.policy
+            elif now != version.policy:
+                registry.challenge(version)
+            keep(registry, night_of(outcome, entry, version.policy, met, now))
     except RegistryError as error:
         print(f"gate: {error}", file=sys.stderr)
         return AWAY
     stays = "the champion alias stays where it is"
-    promotion = "the policy is champion" if outcome == "pass" else stays
-    return Settled(holder.policy if holder else None, promotion, "reached")
+    return Settled(now, "the policy is champion" if outcome == "pass" else stays, "reached")
+
+
+def night_of(
+    outcome: Outcome, entry: Entry, policy: str, met: Opponent, champion: str | None
+) -> Night:
+    """What the history keeps of a judgement."""
+    return Night(
+        key=key_of(policy, entry.scores, met.baseline.scores),
+        ended=time.time(),
+        verdict=outcome,
+        promoted=outcome == "pass" and champion == policy,
+        policy=policy,
+        opponent=met.baseline.policy or NONE,
+        champion=champion or NONE,
+        scores=levels(entry.evidence),
+    )

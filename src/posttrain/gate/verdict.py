@@ -9,11 +9,12 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from posttrain.gate.comparison import Comparison
+from posttrain.exposure import Standing
+from posttrain.gate.comparison import Comparison, Strictness
 
 Rule = Literal["better", "non_inferior"]
 Outcome = Literal["pass", "fail", "investigate"]
-Reached = Literal["none", "reached", "unreachable"]
+Reached = Literal["none", "reached", "unreachable", "moved"]
 
 
 class Baseline(BaseModel):
@@ -28,7 +29,9 @@ class Baseline(BaseModel):
 
 class Verdict(BaseModel):
     """What `verdict.json` holds; `champion` is the digest of the policy that held the alias when
-    the gate had finished, None where no registry holds one."""
+    the gate had finished, None where no registry holds one. `registry` is `moved` where another
+    policy became champion while this one was judged. `contamination` is how the training data
+    stand to each suite."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -38,6 +41,7 @@ class Verdict(BaseModel):
     promotion: str
     rule: Rule
     alpha: float
+    looks: int
     margin: float
     primary: list[str]
     policy: str
@@ -46,6 +50,7 @@ class Verdict(BaseModel):
     champion: str | None
     registry: Reached
     suites: list[Comparison]
+    contamination: dict[str, Standing] = {}
 
 
 def decide(
@@ -54,20 +59,20 @@ def decide(
     *,
     primary: Sequence[str],
     rule: Rule,
-    alpha: float,
-    margin: float,
+    strictness: Strictness,
     floors: Mapping[str, float],
 ) -> tuple[Outcome, list[str]]:
     """The verdict and its reasons.
 
-    fail: a suite is significantly worse, or below its floor. pass: nothing stands in the way and
-    (better) a primary suite is significantly better, or (non_inferior) the 95% interval of every
-    primary suite stays above -margin. investigate: anything else.
+    fail: a suite is significantly worse at alpha, or below its floor. pass: nothing stands in the
+    way and (better) a primary suite is significantly better at alpha / looks, or (non_inferior)
+    of every primary suite a loss of the margin is refuted at alpha / 2 / looks, which with one
+    look at 0.05 asks a little more than a 95% interval above -margin. investigate: anything else.
     """
     failures = [
         f"{c.suite}: significantly worse, {_figures(c)}"
         for c in comparisons
-        if c.difference < 0 and c.p_holm < alpha
+        if c.difference < 0 and c.p_holm < strictness.alpha
     ] + [
         f"{c.suite}: {c.challenger:.4f} is below its floor of {floors[c.suite]:.4f}"
         for c in comparisons
@@ -79,20 +84,32 @@ def decide(
         return "investigate", list(obstacles)
     ours = [c for c in comparisons if c.suite in primary]
     if rule == "better":
-        won = [c for c in ours if c.difference > 0 and c.p_holm < alpha]
-        if won:
-            return "pass", [f"{c.suite}: significantly better, {_figures(c)}" for c in won]
-        return "investigate", [
-            f"{c.suite}: not significantly better, {_figures(c)};"
-            f" a difference of {c.detectable:.4f} would show in 4 of 5 tries"
-            for c in ours
-        ]
-    short = [c for c in ours if c.low <= -margin]
+        return _better(ours, strictness)
+    return _not_worse(ours, strictness)
+
+
+def _better(ours: Sequence[Comparison], strictness: Strictness) -> tuple[Outcome, list[str]]:
+    won = [c for c in ours if c.difference > 0 and c.p_holm < strictness.alpha / strictness.looks]
+    if won:
+        return "pass", [f"{c.suite}: significantly better, {_figures(c)}" for c in won]
+    return "investigate", [
+        f"{c.suite}: not significantly better, {_figures(c)};"
+        f" a loss of {c.detectable:.4f} would show in 4 of 5 tries"
+        for c in ours
+    ]
+
+
+def _not_worse(ours: Sequence[Comparison], strictness: Strictness) -> tuple[Outcome, list[str]]:
+    level = strictness.alpha / 2 / strictness.looks
+    short = [c for c in ours if c.p_margin >= level]
     if short:
         return "investigate", [
-            f"{c.suite}: may be worse by more than {margin:g}, {_figures(c)}" for c in short
+            f"{c.suite}: may be worse by more than {strictness.margin:g}, {_figures(c)}"
+            for c in short
         ]
-    return "pass", [f"{c.suite}: not worse by more than {margin:g}, {_figures(c)}" for c in ours]
+    return "pass", [
+        f"{c.suite}: not worse by more than {strictness.margin:g}, {_figures(c)}" for c in ours
+    ]
 
 
 def _figures(c: Comparison) -> str:
@@ -112,19 +129,21 @@ def markdown(verdict: Verdict) -> str:
         *(f"- {reason}" for reason in verdict.reasons),
         "",
         "| suite | items | champion | challenger | difference | 95% interval | p | adjusted p"
-        " | detectable |",
-        "|---|---|---|---|---|---|---|---|---|",
+        " | detectable | training data |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     rows = [
         f"| {c.suite}{' (primary)' if c.suite in verdict.primary else ''} | {c.n}"
         f" | {c.champion:.4f} | {c.challenger:.4f} | {c.difference:+.4f}"
-        f" | [{c.low:+.4f}, {c.high:+.4f}] | {c.p:.4f} | {c.p_holm:.4f} | {c.detectable:.4f} |"
+        f" | [{c.low:+.4f}, {c.high:+.4f}] | {c.p:.4f} | {c.p_holm:.4f} | {c.detectable:.4f}"
+        f" | {verdict.contamination.get(c.suite, 'unknown')} |"
         for c in verdict.suites
     ]
+    shared = f" (to promote: over {verdict.looks} nights)" if verdict.looks > 1 else ""
     tail = [
         "",
-        f"Paired bootstrap over items, Holm-adjusted at {verdict.alpha:g}; rule"
-        f" `{verdict.rule}`. Detectable: the difference found in 4 of 5 studies of this size.",
+        f"Paired sign flips over prompts, Holm-adjusted at {verdict.alpha:g}{shared}; rule"
+        f" `{verdict.rule}`. Detectable: the loss that fails in 4 of 5 nights of this size.",
         "",
     ]
     return "\n".join([*head, *rows, *tail])

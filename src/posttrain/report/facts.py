@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from posttrain.gate.nights import Night
 from posttrain.records import Score
 
 FACTS = "facts.json"
@@ -120,6 +121,7 @@ class Facts(Fact):
     panel: dict[str, Any]
     verdict: dict[str, Any]
     tokens: dict[str, int]
+    nights: list[Night] = []
 
     @property
     def ladder(self) -> dict[str, Estimate]:

@@ -2,17 +2,20 @@
 
 One HTML file that a person reads (`report.html`), the numbers that a program reads
 (`summary.json`), and what both were drawn from (`facts.json`), so that `finish` can draw them
-again with times. Left out on purpose: times, unless asked for, because two runs with the same
-seed must give the same bytes; and any request to the network.
+again with times. Left out on purpose: times and the gate's nights, unless asked for, because two
+runs with the same seed must give the same bytes; and any other request to the network.
 """
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 from posttrain.artifacts import ANY, PAGE, In, Out, read_manifest, write_json
 from posttrain.config import Field, Report, StageConfig
+from posttrain.gate.nights import Night, nights
 from posttrain.journal import Journal
+from posttrain.registry import RegistryError
 from posttrain.report.facts import FACTS, read_facts
 
 PAGE_FILE = "report.html"
@@ -29,6 +32,10 @@ class ReportConfig(StageConfig):
     times: bool = Field(
         False, description="seconds from the manifests; for clusters, where no launcher adds them"
     )
+    registry_uri: str = Field(
+        "", description="MLflow whose nights of the gate are plotted; empty: none"
+    )
+    model_name: str = Field("posttrain-policy", min_length=1, description="the gate's model there")
 
 
 class ReportReport(Report):
@@ -61,7 +68,7 @@ def run(
         examples=config.examples,
         usd_per_hour=config.usd_per_hour,
         seed=config.seed,
-    )
+    ).model_copy(update={"nights": past(config) or []})
     times = times_of_manifests(map(read_manifest, inputs)) if config.times else None
     page.mkdir(parents=True)
     write_json(page / FACTS, found.model_dump(mode="json"))
@@ -82,3 +89,22 @@ def run(
         missing=[anchor for anchor, draw in SECTIONS.items() if draw(facts, times).missing],
         pass_at_1={policy: found.value for policy, found in facts.ladder.items()},
     )
+
+
+def past(config: ReportConfig) -> list[Night] | None:
+    """The nights to plot; None where their registry is away, which is told."""
+    if not config.registry_uri:
+        return []
+    try:
+        return nights(config.registry_uri, config.model_name)
+    except RegistryError as error:
+        print(f"report: {error}", file=sys.stderr)
+        return None
+
+
+def still_holds(outputs: Mapping[str, Path], config: ReportConfig) -> str | None:
+    """Why a stored page no longer holds: the gate has judged since. Else None."""
+    found = past(config)
+    if found is None or found == read_facts(outputs["page"]).nights:
+        return None
+    return "there are other nights to plot now"

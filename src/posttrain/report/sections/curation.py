@@ -12,7 +12,8 @@ SAMPLES = 2
 
 
 def draw(facts: Facts, times: Times | None) -> Section:
-    """Bars by filter and reason, the flow by kind and source, and rows that went."""
+    """Bars by filter and reason, rows that went, the flow by filter, kind and source, the length of
+    the kept pairs, and the suites that training rows were checked against."""
     report = facts.report("curate")
     if report is None:
         return absent("Curation", "No curated data among the inputs.")
@@ -22,9 +23,9 @@ def draw(facts: Facts, times: Times | None) -> Section:
         f"{short(gone)} of {short(total)} raw rows{share} were taken out. A row goes at the first"
         " filter that gives a reason, so the filters' order matters."
     )
-    body = el(
-        "div", el("div", bars(report), samples(report)), el("div", flows(report)), class_="columns"
-    )
+    told = el("div", bars(report), samples(report), suites(report))
+    counted = el("div", filters(report), flows(report), length(report))
+    body = el("div", told, counted, class_="columns")
     return Section("Curation", lead, body)
 
 
@@ -66,6 +67,59 @@ def flows(report: Mapping[str, Any]) -> Html:
         if rows:
             parts.append(table([name, "rows in", "kept", "dropped"], rows, numeric=(1, 2, 3)))
     return join(parts)
+
+
+def filters(report: Mapping[str, Any]) -> Html | None:
+    """In, kept and dropped by each filter in turn, summed over the shards."""
+    shards = report.get("shards", [])
+    if not shards:
+        return None
+    rows: list[list[Child]] = []
+    for name in shards[0]:
+        flow = [sum(shard[name][part] for shard in shards) for part in ("rows_in", "dropped")]
+        worst = max(_share(shard[name]) for shard in shards)
+        cells = (short(flow[0]), short(flow[0] - flow[1]), short(flow[1]), percent(worst))
+        rows.append([name.replace("_", " "), *cells])
+    label = f"filter, over {len(shards)} shard{'s' * (len(shards) > 1)}"
+    head = [label, "rows in", "kept", "dropped", "most in a shard"]
+    return table(head, rows, numeric=(1, 2, 3, 4))
+
+
+def _share(flow: Mapping[str, int]) -> float:
+    return flow["dropped"] / flow["rows_in"] if flow["rows_in"] else 0.0
+
+
+def length(report: Mapping[str, Any]) -> Html | None:
+    """Whether the better response of the kept pairs is also the longer one."""
+    bias = report.get("length_bias")
+    if not bias:
+        return None
+    more = f"{bias['characters']:+.0f}".replace("-", "\u2212")
+    return el(
+        "p",
+        f"Of {short(bias['pairs'])} kept pairs the chosen response is the longer one in"
+        f" {percent(bias['chosen_longer'])} (ties count one half; 50% is no bias), by {more}"
+        " characters on average.",
+    )
+
+
+def suites(report: Mapping[str, Any]) -> Html | None:
+    """What training rows were checked against, and which suites of `all` could not be had."""
+    rows: list[list[Child]] = [
+        [
+            name.replace("_", " "),
+            short(found.get("items")),
+            short(found.get("dropped")),
+            el("code", str(found.get("version"))[:12]),
+        ]
+        for name, found in report.get("suites", {}).items()
+    ]
+    absent = ", ".join(report.get("absent", {}))
+    if not rows:
+        return el("p", "Training rows were checked against no suite.", class_="absent")
+    head = ["training rows checked against", "items", "rows dropped", "version"]
+    missing = f"Not checked, for their items could not be had: {absent}." if absent else ""
+    return join(table(head, rows, numeric=(1, 2)), el("p", missing) if missing else None)
 
 
 def samples(report: Mapping[str, Any]) -> Html | None:

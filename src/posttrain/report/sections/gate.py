@@ -7,6 +7,7 @@ from typing import Any
 from posttrain.report.facts import Facts
 from posttrain.report.markup import Child, Html, el, join, percent, points, short, table
 from posttrain.report.sections import Section, absent
+from posttrain.report.sections.nights import panels
 from posttrain.report.sections.verdict import word
 from posttrain.report.times import Times
 
@@ -14,15 +15,16 @@ DIGEST = re.compile(r"[0-9a-f]{40,}")
 
 
 def draw(facts: Facts, times: Times | None) -> Section:
-    """Comparisons per suite, then the rule and who was compared with whom."""
-    if not facts.verdict:
+    """Comparisons per suite, the rule and who was compared with whom, and the nights before."""
+    if not facts.verdict and not facts.nights:
         return absent("Gate", "No verdict among the inputs.")
     lead = (
-        "Challenger minus champion on the same items, bootstrapped in pairs; p-values are adjusted"
-        " for the number of suites (Holm). Detectable: the smallest true difference that a test of"
-        " this size finds four times in five."
+        "Challenger minus champion on the same items; p-values are those of random sign flips, item"
+        " by item (by prompt where items share one), adjusted for the number of suites (Holm)."
+        " Detectable: the smallest true loss that fails four times in five."
     )
-    body = join(word(facts), comparisons(facts.verdict), details(facts.verdict))
+    told = [comparisons(facts.verdict), details(facts.verdict)] if facts.verdict else []
+    body = join(word(facts), told, panels(facts.nights))
     return Section("Gate", lead, body)
 
 

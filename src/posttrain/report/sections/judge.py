@@ -46,8 +46,10 @@ def draw(facts: Facts, times: Times | None) -> Section:
         if bins
         else el("p", "The judge's panel holds no calibration bins.", class_="absent")
     )
-    told = el("div", word(panel), used(facts), numbers(panel), slices(panel))
-    body = el("div", el("div", figure, told, class_="columns"), sets(panel))
+    told = el("div", word(panel), used(facts), numbers(panel), asked(facts), slices(panel))
+    body = el(
+        "div", el("div", figure, told, class_="columns"), overoptimisation(panel), sets(panel)
+    )
     return Section("Reward model", lead, body)
 
 
@@ -78,6 +80,20 @@ def used(facts: Facts) -> Html | None:
     return el("p", el("b", "✕ "), f"Used all the same, as told to, by: {', '.join(tasks)}.")
 
 
+def asked(facts: Facts) -> Html | None:
+    """What the judge's kind counted, such as what it was asked and how much of it was no score."""
+    reports = [a.report or {} for a in facts.artifacts]
+    found = next((r["numbers"] for r in reports if "panel" in r and r.get("numbers")), None)
+    if not isinstance(found, Mapping):
+        return None
+    rows: list[list[Child]] = [
+        [name.replace("_", " "), percent(n) if name.endswith("share") else short(n)]
+        for name, n in sorted(found.items())
+        if isinstance(n, int | float)
+    ]
+    return table(["kind's own", "count"], rows, numeric=(1,)) if rows else None
+
+
 BOUNDS = {
     "held_out accuracy": ("min_accuracy", "≥"),
     "ece": ("max_ece", "≤"),
@@ -91,7 +107,7 @@ BOUNDS = {
 
 def numbers(panel: Mapping[str, Any]) -> Html:
     """Every scalar of the panel, flattened; those with a threshold first."""
-    skip = ("passed", "reasons", "reliability", "slices", "thresholds", "sets")
+    skip = ("passed", "reasons", "reliability", "slices", "thresholds", "sets", "overoptimisation")
     limits = dict(scalars(panel.get("thresholds", {})))
     rows: list[list[Child]] = []
     for name, value in scalars({k: v for k, v in panel.items() if k not in skip}):
@@ -134,6 +150,34 @@ def slices(panel: Mapping[str, Any]) -> Html | None:
     if not rows:
         return None
     return table(["slice", "pairs", "accuracy", "95% interval"], rows, numeric=(1, 2, 3))
+
+
+def overoptimisation(panel: Mapping[str, Any]) -> Html | None:
+    """What choosing harder by the judge does to right answers, and where it does harm."""
+    found = panel.get("overoptimisation")
+    if not found:
+        return None
+    lead = el(
+        "p",
+        f"Over-optimisation: the best of n by the judge, from {found['samples']} candidates of each"
+        f" of {found['prompts']} prompts of {found['suite']}, at most log n \u2212 (n \u2212 1)/n"
+        " nats from the policy.",
+        " The score rises with n by itself; what is right should not fall.",
+        f" {found['unscored']} candidates had no score." if found["unscored"] else "",
+    )
+    head = ["n", "nats from the policy", "judge's score", "right", "95% interval", "surely below"]
+    rows: list[list[Child]] = [
+        [
+            str(p["n"]),
+            short(p["kl"]),
+            short(p["judge"]),
+            percent(p["gold"]),
+            f"{percent(p['low'])} – {percent(p['high'])}",
+            "✕ n = " + ", ".join(map(str, p["below"])) if p["below"] else "",
+        ]
+        for p in found["points"]
+    ]
+    return el("div", lead, table(head, rows, numeric=range(5)))
 
 
 def sets(panel: Mapping[str, Any]) -> Html | None:

@@ -1,11 +1,15 @@
 """Every policy on every suite, and where it fails: by difficulty."""
 
+from typing import Any
+
 from posttrain.report.compare import ladder_order
 from posttrain.report.facts import Estimate, Facts
-from posttrain.report.markup import Child, Html, el, join, percent, table
+from posttrain.report.markup import Child, Html, el, folded, join, percent, short, table
 from posttrain.report.sections import Section, absent
 from posttrain.report.sections.verdict import interval
 from posttrain.report.times import Times
+
+HOW = ("engine", "template", "temperature", "seed")
 
 
 def draw(facts: Facts, times: Times | None) -> Section:
@@ -33,7 +37,13 @@ def draw(facts: Facts, times: Times | None) -> Section:
         "Percent, with 95% intervals over items. Suites other than the first were not trained on."
     )
     numeric = range(1, 2 + len(policies))
-    body = join(table(["suite", "items", *policies], rows, numeric=numeric), bands(facts, policies))
+    body = join(
+        table(["suite", "items", *policies], rows, numeric=numeric),
+        how(facts),
+        engines(facts),
+        audits(facts),
+        bands(facts, policies),
+    )
     return Section("Benchmarks", lead, body)
 
 
@@ -50,6 +60,50 @@ def score(found: Estimate | None) -> Html:
     if found is None:
         return el("span", "n/a", class_="soft")
     return join(percent(found.value), " ", el("small", interval(found)))
+
+
+def reports(facts: Facts) -> dict[str, dict[str, Any]]:
+    """What each benchmark task tells."""
+    return {a.task: a.report for a in facts.artifacts if a.stage == "benchmark" and a.report}
+
+
+def how(facts: Facts) -> Html | None:
+    """With which engine, chat template, temperature and seed each policy answered."""
+    rows: list[list[Child]] = [
+        [task, *(short(told.get(name, "n/a")) for name in HOW)]
+        for task, told in reports(facts).items()
+    ]
+    if not rows:
+        return None
+    head = ["task", *(name.replace("_", " ") for name in HOW)]
+    return folded("How they were measured", table(head, rows, numeric=(3, 4)))
+
+
+def engines(facts: Facts) -> Html | None:
+    """Whether a second engine says the same of the same weights, and if not, why."""
+    rows: list[list[Child]] = []
+    for task, told in reports(facts).items():
+        for suite, found in (told.get("agreement") or {}).items():
+            why = (told.get("disagreements") or {}).get(suite, "")
+            cells = (percent(found["equal"]), short(found["gap"]), short(found["tolerance"]))
+            verdict = "✓" if found["agree"] else f"✕ {why}"
+            rows.append([f"{task}, {suite}", short(round(found["items"])), *cells, verdict])
+    if not rows:
+        return None
+    head = ["task, suite", "items", "same answers", "nats a token", "allowed", "the engines agree"]
+    return join(el("h3", "A second engine"), table(head, rows, numeric=range(1, 5)))
+
+
+def audits(facts: Facts) -> Html | None:
+    """What wrong labels do to a score and to the order of policies."""
+    rows: list[list[Child]] = [
+        [f"{task}, {suite}", short({name.replace("_", " "): of for name, of in found.items()})]
+        for task, told in reports(facts).items()
+        for suite, found in (told.get("audit") or {}).items()
+    ]
+    if not rows:
+        return None
+    return join(el("h3", "Label audit"), table(["task, suite", "found"], rows))
 
 
 def bands(facts: Facts, policies: list[str]) -> Html | None:

@@ -1,0 +1,23 @@
+"""Kubeflow component of the stage `judge`."""
+
+from kfp import dsl
+from kfp.dsl import Metrics, Model, Output
+
+from components.container import IMAGE
+
+
+@dsl.component(base_image=IMAGE, install_kfp_package=False)
+def judge(
+    judge: Output[Model],
+    metrics: Output[Metrics],
+    folder: str = "",
+    task: str = "judge",
+    recipe: str = "demo",
+    seed: int = 0,
+    overrides: str = "",
+):
+    """Bring in a judge that was trained and tested before."""
+    from posttrain.kubeflow import run_component
+
+    run = {"task": task, "recipe": recipe, "seed": seed, "overrides": overrides}
+    run_component("judge", metrics, **run, judge=judge, folder=folder)

@@ -1,0 +1,1 @@
+"""Bringing in a judge that an earlier run trained and tested."""
