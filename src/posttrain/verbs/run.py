@@ -59,14 +59,18 @@ def launch_tracked(given: argparse.Namespace, out: Path, seed: int) -> int:
 
 
 def conclude(out: Path, began: float, graph: str, *, as_json: bool) -> None:
-    """Write the report with times, close the MLflow run, and print the verdict."""
+    """Write the report with times, close the MLflow run, and print the verdict; a graph without
+    a report has none."""
     from posttrain.report.finish import finish, verdict_screen
     from posttrain.tracking import ship
 
     found = [r for r in records(out) if r["task"] in GRAPHS[graph]]
-    page = next(Path(r["outputs"]["page"]["path"]) for r in found if r["task"] == "report")
+    page = next((r["outputs"]["page"]["path"] for r in found if r["task"] == "report"), None)
+    if page is None:
+        print(ship(out, tracking_uri()))
+        return
     wall = time.time() - began
-    summary = finish(page, found, out, wall_seconds=wall)
+    summary = finish(Path(page), found, out, wall_seconds=wall)
     message = ship(out, tracking_uri())
     with contextlib.suppress(BrokenPipeError):
         print(json.dumps(summary, indent=2) if as_json else verdict_screen(summary))
