@@ -6,7 +6,7 @@ BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: help demo test check compile data base docs arena arena-smoke vllm mlflow bench clean
+.PHONY: help demo test check compile data imports base docs arena arena-smoke vllm mlflow bench clean
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
@@ -27,8 +27,12 @@ check: $(BIN)/.ready ## ruff, mypy --strict, the taste test
 compile: $(BIN)/.ready ## write the Kubeflow and Argo graphs into pipelines/compiled
 	@python -m pipelines.compile
 
-data: $(BIN)/.ready ## make the versioned data sets (dvc repro)
+data: $(BIN)/.ready ## make the versioned data sets (dvc repro) and their cards
 	@dvc repro
+	@posttrain card data/rm_5k7 data/one_shot data/sft data/rl_prompts data/eval
+
+imports: $(BIN)/.ready ## fill data/imports: public files by URL and md5, or from POSTTRAIN_DATA
+	@python scripts/imports.py
 
 base: $(BIN)/.ready ## pretrain the embedded base model again (a quarter of an hour)
 	@python -m posttrain.base.pretrain --out src/posttrain/base/tiny --seed 0

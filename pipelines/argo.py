@@ -5,6 +5,7 @@ at the flags' paths. What Argo cannot take from a workflow parameter without pat
 (accelerators, node labels, tolerations) is bound when the workflow is built, by the same names.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -22,12 +23,14 @@ from hera.workflows import (
     NoneArchiveStrategy,
     Parameter,
     RetryStrategy,
+    SecretEnv,
     Task,
     Workflow,
 )
 from hera.workflows import models as m
 from kfp.dsl.graph_component import GraphComponent
 
+from pipelines.loops import flat, varying
 from pipelines.steps import BACKOFF, CONFIG, GATHERED, RETRIES, STORE_CLAIM, STORE_PATH, UI_TYPES
 from posttrain.kubeflow import command
 from posttrain.stages import TASKS
@@ -55,7 +58,7 @@ def graph_of(pipeline: GraphComponent) -> Graph:
     inputs = spec["root"]["inputDefinitions"]["parameters"]
     return Graph(
         name=spec["pipelineInfo"]["name"],
-        tasks=dict(sorted(spec["root"]["dag"]["tasks"].items())),
+        tasks=flat(spec["root"]["dag"]["tasks"], spec["components"]),
         components=spec["components"],
         executors=spec["deploymentSpec"]["executors"],
         platform=platform["deploymentSpec"]["executors"],
@@ -113,11 +116,14 @@ def run_parameters(graph: Graph) -> list[str]:
             for name, given in task["inputs"]["parameters"].items()
             if "componentInputParameter" in given and not name.startswith("pipelinechannel--")
         }
+        | {task["each"] for task in graph.tasks.values() if "each" in task}
     )
 
 
 def text(value: Any) -> str:
     """A parameter value as Argo holds it; KFP keeps whole numbers as floats."""
+    if isinstance(value, list):
+        return json.dumps(value)
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
@@ -131,14 +137,23 @@ def add_tasks(graph: Graph, values: Mapping[str, Any]) -> None:
                 template=templates[name],
                 dependencies=sorted(task.get("dependentTasks", [])),
                 arguments=[
-                    Artifact(
-                        name=port,
-                        from_=f"{{{{tasks.{source['producerTask']}.outputs.artifacts"
-                        f".{source['outputArtifactKey']}}}}}",
-                    )
-                    for port, source in sources(task).items()
+                    *(Parameter(name=name, value="{{item}}") for name in varying(task)),
+                    *(
+                        Artifact(
+                            name=port,
+                            from_=f"{{{{tasks.{source['producerTask']}.outputs.artifacts"
+                            f".{source['outputArtifactKey']}}}}}",
+                        )
+                        for port, source in handed(graph, task).items()
+                    ),
                 ],
+                with_param=workflow_parameter(task["each"]) if "each" in task else None,
             )
+
+
+def workflow_parameter(name: str) -> str:
+    """What stands for a workflow parameter in a template."""
+    return f"{{{{workflow.parameters.{name}}}}}"
 
 
 def sources(task: Mapping[str, Any]) -> dict[str, dict[str, str]]:
@@ -147,25 +162,43 @@ def sources(task: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     return {port: given["taskOutputArtifact"] for port, given in sorted(artifacts.items())}
 
 
+def handed(graph: Graph, task: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """The sources that Argo hands over; it gathers no artifacts of a loop, so these stay in the
+    store."""
+    return {
+        port: source
+        for port, source in sources(task).items()
+        if "each" not in graph.tasks[source["producerTask"]]
+    }
+
+
+def in_store(task: str, port: str, item: str) -> str:
+    """Where a task in a loop writes."""
+    return f"{STORE_PATH}/runs/{{{{workflow.name}}}}/{task}/{port}/{item}"
+
+
 def template(graph: Graph, name: str, values: Mapping[str, Any]) -> Container:
     """The container that runs one task."""
     task = graph.tasks[name]
-    outputs = output_ports(graph, task)
     executor = graph.components[task["componentRef"]["name"]]["executorLabel"]
     container = graph.executors[executor]["container"]
     return Container(
         name=name,
         image=container["image"],
         command=["posttrain"],
-        args=arguments(name, task, outputs),
-        inputs=[Artifact(name=port, path=f"/tmp/inputs/{port}") for port in sources(task)],
+        args=arguments(graph, name, values),
+        inputs=[
+            *(Parameter(name=option) for option in varying(task)),
+            *(Artifact(name=port, path=f"/tmp/inputs/{port}") for port in handed(graph, task)),
+        ],
         outputs=[
             Artifact(name=port, path=f"/tmp/outputs/{port}", archive=NoneArchiveStrategy())
-            for port in outputs
+            for port in (() if "each" in task else output_ports(graph, task))
         ],
         env=[
             Env(name="HOME", value="/tmp"),
             *(Env(name=given["name"], value=given["value"]) for given in container["env"]),
+            *secrets(graph.platform[executor]),
         ],
         env_from=[ConfigMapEnvFrom(name=CONFIG)],
         volumes=[
@@ -199,21 +232,43 @@ def output_ports(graph: Graph, task: Mapping[str, Any]) -> list[str]:
     )
 
 
-def arguments(name: str, task: Mapping[str, Any], outputs: list[str]) -> list[str]:
+def arguments(graph: Graph, name: str, values: Mapping[str, Any]) -> list[str]:
     """The command line of a task, its parameters taken from the workflow's."""
-    task_name = name.replace("-", "_")
+    task, task_name = graph.tasks[name], name.replace("-", "_")
     stage = TASKS[task_name]
-    ports: dict[str, Any] = {port: f"/tmp/inputs/{port}" for port in sources(task)}
+    ports: dict[str, Any] = {port: f"/tmp/inputs/{port}" for port in handed(graph, task)}
+    for port, source in sources(task).items():
+        if each := graph.tasks[source["producerTask"]].get("each"):
+            made = source["producerTask"], source["outputArtifactKey"]
+            ports[port] = [in_store(*made, item) for item in values[each]]
     if stage in GATHERED:
         ports = {GATHERED[stage]: list(ports.values())}
     parameters = {
-        option: f"{{{{workflow.parameters.{given['componentInputParameter']}}}}}"
+        option: workflow_parameter(given["componentInputParameter"])
         for option, given in sorted(task["inputs"]["parameters"].items())
         if "componentInputParameter" in given and not option.startswith("pipelinechannel--")
     }
-    ports |= {port: f"/tmp/outputs/{port}" for port in outputs}
+    items = {option: f"{{{{inputs.parameters.{option}}}}}" for option in varying(task)}
+    for port in output_ports(graph, task):
+        ports[port] = f"/tmp/outputs/{port}"
+        if items:
+            ports[port] = in_store(name, port, "/".join(items.values()))
     folder = ["--run-folder", f"{STORE_PATH}/runs/{{{{workflow.name}}}}"]
-    return [*command(stage, task=task_name, **parameters, **ports), *folder]
+    return [*command(stage, task=task_name, **parameters, **items, **ports), *folder]
+
+
+def secrets(platform: Mapping[str, Any]) -> list[SecretEnv]:
+    """Variables from Secrets; a Secret that is not there leaves them unset."""
+    return [
+        SecretEnv(
+            name=key["envVar"],
+            secret_name=given["secretName"],
+            secret_key=key["secretKey"],
+            optional=given["optional"],
+        )
+        for given in platform.get("secretAsEnv", [])
+        for key in given["keyToEnv"]
+    ]
 
 
 def placement(
@@ -221,7 +276,8 @@ def placement(
 ) -> dict[str, Any]:
     """Node labels, tolerations and accelerators of a task, with the given values."""
     placed: dict[str, Any] = {}
-    labels = values[platform["nodeSelector"]["nodeSelectorJson"]["componentInputParameter"]]
+    nodes = platform["nodeSelector"]["nodeSelectorJson"]["componentInputParameter"]
+    labels = values[nodes.removeprefix("pipelinechannel--")]
     if labels:
         placed["node_selector"] = dict(labels)
     tolerations = [

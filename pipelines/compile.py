@@ -5,6 +5,7 @@ from pathlib import Path
 from kfp.compiler import Compiler
 
 from pipelines import argo
+from pipelines.curation import curation
 from pipelines.nightly_eval import SCHEDULE, TIMEZONE, nightly_eval
 from pipelines.posttraining import posttraining
 
@@ -12,11 +13,12 @@ COMPILED = Path(__file__).parent / "compiled"
 
 
 def compile_all(folder: Path = COMPILED) -> list[Path]:
-    """Write the four files; return their paths."""
+    """Write two files a graph; return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for pipeline, workflow in (
         (posttraining, argo.workflow(posttraining)),
+        (curation, argo.workflow(curation)),
         (nightly_eval, argo.cron_workflow(nightly_eval, SCHEDULE, TIMEZONE)),
     ):
         name = pipeline.name.replace("-", "_")

@@ -55,14 +55,18 @@ def test_kfp_reads_its_own_form(path: Path) -> None:
 @pytest.mark.parametrize("path", KFP, ids=lambda p: p.name)
 def test_kfp_tasks_are_titled_retried_and_not_cached(path: Path) -> None:
     spec, platform = yaml.safe_load_all(path.read_text(encoding="utf-8"))
-    for name, task in spec["root"]["dag"]["tasks"].items():
+    dags = [each["dag"] for each in (spec["root"], *spec["components"].values()) if "dag" in each]
+    for name, task in (pair for dag in dags for pair in dag["tasks"].items()):
         assert task["taskInfo"]["name"] != name
+        if "parameterIterator" in task:
+            continue
         assert task["retryPolicy"]["maxRetryCount"] == argo.RETRIES
         assert not task["cachingOptions"].get("enableCache")
     placed = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
     assert placed.keys() == spec["deploymentSpec"]["executors"].keys()
     for executor, settings in placed.items():
         pool = settings["nodeSelector"]["nodeSelectorJson"]["componentInputParameter"]
+        pool = pool.removeprefix("pipelinechannel--")
         assert pool in spec["root"]["inputDefinitions"]["parameters"]
         asked = spec["deploymentSpec"]["executors"][executor]["container"].get("resources")
         assert bool(asked) == (pool != "cpu_nodes") == bool(settings.get("tolerations"))
@@ -140,6 +144,24 @@ def test_the_nightly_run_is_never_overtaken() -> None:
     spec = load(COMPILED / "nightly_eval.argo.yaml")["spec"]
     assert (spec["concurrencyPolicy"], spec["timezone"]) == ("Forbid", "Etc/UTC")
     assert spec["schedules"] == ["30 2 * * *"]
+
+
+@pytest.mark.parametrize("name", ["nightly_eval", "posttraining"])
+def test_the_webhook_comes_from_a_secret_and_reaches_the_gate_alone(name: str) -> None:
+    """By reference, and optional: a cluster without the Secret runs all the same."""
+    wanted = {"name": "posttrain-webhook", "key": "url", "optional": True}
+    manifest = load(COMPILED / f"{name}.argo.yaml")
+    spec = manifest["spec"].get("workflowSpec", manifest["spec"])
+    holders = {
+        template["name"]: given
+        for template in spec["templates"]
+        for given in template.get("container", {}).get("env", [])
+        if "valueFrom" in given
+    }
+    assert holders == {"gate": {"name": "POSTTRAIN_WEBHOOK", "valueFrom": {"secretKeyRef": wanted}}}
+    _, platform = yaml.safe_load_all((COMPILED / f"{name}.kfp.yaml").read_text(encoding="utf-8"))
+    executors = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    assert [key for key, each in executors.items() if "secretAsEnv" in each] == ["exec-gate"]
 
 
 def test_argo_places_by_the_parameters_of_the_pipeline() -> None:

@@ -40,7 +40,8 @@ def test_a_dvc_stage_is_a_task_whose_command_parses(
 def test_a_dvc_stage_declares_what_its_command_reads_and_writes(name: str) -> None:
     stage, arguments = parse(command(name))
     declared = STAGES[name]
-    inputs = sorted(str(getattr(arguments, port.name)) for port in stage.inputs)
+    given = [getattr(arguments, port.name) for port in stage.inputs]
+    inputs = sorted(str(path) for path in given if path)
     outputs = sorted(str(getattr(arguments, port.name)) for port in stage.outputs)
     code = [f"src/posttrain/{stage.name}"]
     code += ["src/posttrain/tasks"] if stage.name in ("raw", "curate") else []

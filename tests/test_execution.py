@@ -9,10 +9,19 @@ from typing import Annotated
 
 import pytest
 
-from posttrain.artifacts import In, Out, read_manifest, read_rows, verify, write_rows
+from posttrain.artifacts import (
+    In,
+    Out,
+    read_manifest,
+    read_rows,
+    verify,
+    write_manifest,
+    write_rows,
+)
 from posttrain.config import Field, Report, StageConfig
 from posttrain.errors import ConfigError, DataError
 from posttrain.execution import Request, execute
+from posttrain.exposure import Exposure
 from posttrain.journal import Journal, read_curves
 from posttrain.records import Prompt
 from posttrain.stages import PortParameter, Stage
@@ -95,6 +104,20 @@ def test_a_finished_key_is_not_run_again(request_: Request) -> None:
     }
 
 
+def test_an_optional_input_without_content_is_none(
+    request_: Request, tmp_path: Path, seal: Callable[[Path, str], object]
+) -> None:
+    """A task of a graph that had nothing to give still has an output; a required one is kept."""
+    optional = PortParameter("judge", In("judge"), required=False, many=False)
+    stage = replace(STAGE, ports=(*STAGE.ports, optional))
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    seal(empty, "judge")
+    assert not execute(replace(request_, stage=stage, inputs={**request_.inputs, "judge": empty}))[
+        "cached"
+    ]
+
+
 def test_a_changed_option_runs_again_and_says_so(request_: Request) -> None:
     execute(request_)
     record = execute(replace(request_, config=EchoConfig(suffix="?")))
@@ -110,6 +133,22 @@ def test_changed_input_runs_again_and_says_so(
     write_rows(folder, [Prompt(id="b", text="y", answer="2", task="arithmetic", source="t")])
     seal(folder, "Prompt")
     assert execute(request_)["reason"] == "changed: inputs `prompts`"
+
+
+def test_a_restored_result_tells_what_its_data_were_checked_against(request_: Request) -> None:
+    """The rows are the same, but by now they were checked against more."""
+    folder, told = Path(str(request_.inputs["prompts"])), request_.outputs["echoed"]
+    execute(request_)
+    assert read_manifest(told).exposure == Exposure(unknown=("test",))
+    exposure = Exposure(checked=("svamp@1",))
+    write_manifest(folder, read_manifest(folder).model_copy(update={"exposure": exposure}))
+    assert execute(request_)["cached"]
+    assert read_manifest(told).exposure == exposure
+    reading = replace(request_, stage=replace(STAGE, reads_exposure=True))
+    assert not execute(reading)["cached"]
+    write_manifest(folder, read_manifest(folder).model_copy(update={"exposure": None}))
+    assert execute(reading)["reason"] == "changed: exposure `prompts`"
+    verify(told, Out(Prompt))
 
 
 def test_a_killed_stage_goes_on_from_its_scratch(request_: Request) -> None:

@@ -20,7 +20,7 @@ def test_a_method_builds_and_names_its_paper(name: str) -> None:
     assert re.fullmatch(r"arXiv:\d{4}\.\d{4,5}", method.paper)
     assert method.about.endswith(".")
     config = resolve(RLConfig, "rl", "rl", [], {"method": name})
-    build_parts(config, has_judge=False, has_demonstrations=True)
+    build_parts(config, has_judge=True, has_demonstrations=True)
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -43,13 +43,19 @@ EDGES = {
         "evaluation": "curate.evaluation",
         "judge": "reward_model.judge",
     },
-    "benchmark_base": {"policy": "base.policy", "evaluation": "curate.evaluation"},
-    "benchmark_sft": {"policy": "sft.trained", "evaluation": "curate.evaluation"},
-    "benchmark_rejected_sft": {
-        "policy": "rejected_sft.trained",
-        "evaluation": "curate.evaluation",
+    **{
+        f"benchmark_{name}": {
+            "policy": source,
+            "evaluation": "curate.evaluation",
+            "judge": "reward_model.judge",
+        }
+        for name, source in {
+            "base": "base.policy",
+            "sft": "sft.trained",
+            "rejected_sft": "rejected_sft.trained",
+            "rl": "rl.trained",
+        }.items()
     },
-    "benchmark_rl": {"policy": "rl.trained", "evaluation": "curate.evaluation"},
     "gate": {
         "challenger": "benchmark_rl.scores",
         "champion": "benchmark_sft.scores",
@@ -71,6 +77,34 @@ EDGES = {
         "benchmark_base": "benchmark_base.scores",
         "benchmark_sft": "benchmark_sft.scores",
         "benchmark_rejected_sft": "benchmark_rejected_sft.scores",
+        "benchmark_rl": "benchmark_rl.scores",
+        "gate": "gate.verdict",
+    },
+}
+
+
+EVALUATED = {
+    "policy": "base.policy",
+    "evaluation": "curate.evaluation",
+    "judge": "judge.judge",
+}
+NIGHTLY = {
+    "raw": {},
+    "base": {},
+    "judge": {},
+    "curate": {"rows": "raw.rows"},
+    "best_of_n": EVALUATED,
+    "benchmark_rl": EVALUATED,
+    "gate": {
+        "challenger": "benchmark_rl.scores",
+        "champion": "benchmark_rl.scores",
+        "policy": "base.policy",
+    },
+    "report": {
+        "raw": "raw.rows",
+        "evaluation": "curate.evaluation",
+        "base": "base.policy",
+        "best_of_n": "best_of_n.scores",
         "benchmark_rl": "benchmark_rl.scores",
         "gate": "gate.verdict",
     },
@@ -130,6 +164,7 @@ def ports_of(name: str) -> tuple[dict[str, bool], set[str]]:
 
 def test_kubeflow_has_the_edges_that_were_meant() -> None:
     assert kfp_edges(posttraining) == EDGES
+    assert kfp_edges(nightly_eval) == NIGHTLY
 
 
 @pytest.mark.parametrize("name", PIPELINES)
@@ -246,8 +281,8 @@ def test_dvc_runs_the_same_command_line() -> None:
         assert arguments.task == name
         assert {name, "seed"} <= set(declared["params"])
         for ports, paths in ((stage.inputs, "deps"), (stage.outputs, "outs")):
-            given = {str(getattr(arguments, port.name)) for port in ports}
-            assert given == set(data_of(declared[paths]))
+            given = {getattr(arguments, port.name) for port in ports} - {None}
+            assert set(map(str, given)) == set(data_of(declared[paths]))
         assert str(arguments.metrics) in declared["metrics"][0]
 
 

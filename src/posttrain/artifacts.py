@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from posttrain.errors import DataError, Fault
+from posttrain.exposure import Exposure
 from posttrain.records import Record
 
 MANIFEST = "manifest.json"
@@ -64,8 +65,8 @@ def Out(record: type[Record] | str) -> Port:  # noqa: N802 - reads as a marker i
 class Manifest(BaseModel):
     """What stands in an artifact folder and how it came to be.
 
-    `digest` covers the content, not the files about it. The last four fields stand in
-    `origin.json`; a folder that came through DVC is without them.
+    `digest` covers the content, not the files about it; `exposure` is None where nobody can tell.
+    The last four fields stand in `origin.json`; a folder that came through DVC is without them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -82,6 +83,7 @@ class Manifest(BaseModel):
     seed: int
     inputs: dict[str, str]
     report: dict[str, Any]
+    exposure: Exposure | None = None
     key: str = ""
     git: str = "unknown"
     started: float = 0.0

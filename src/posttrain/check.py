@@ -40,7 +40,17 @@ GRAPHS: dict[str, tuple[str, ...]] = {
         "gate",
         "report",
     ),
-    "nightly_eval": ("base", "raw", "curate", "best_of_n", "benchmark_rl", "gate", "report"),
+    "curation": ("raw", "curate_learn", "curate_map", "curate_reduce"),
+    "nightly_eval": (
+        "base",
+        "judge",
+        "raw",
+        "curate",
+        "best_of_n",
+        "benchmark_rl",
+        "gate",
+        "report",
+    ),
 }
 
 

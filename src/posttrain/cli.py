@@ -46,6 +46,9 @@ VERBS: dict[str, tuple[str, str]] = {
     "track": ("send a run folder to MLflow", "posttrain.verbs.track"),
     "submit": ("start a run or a schedule on Kubeflow or Argo", "posttrain.submit"),
     "rollback": ("move the champion alias back to the last good model", "posttrain.verbs.rollback"),
+    "card": ("write the card of a dataset folder, Markdown and HTML", "posttrain.verbs.card"),
+    "trace": ("tell of a row where it came from and what it reached", "posttrain.verbs.trace"),
+    "dropped": ("count dropped rows by reason, and show some", "posttrain.verbs.dropped"),
     "plugins": ("list the plug-ins and their options", "posttrain.verbs.plugins"),
 }
 """Verb -> one line and the module whose `main(argv) -> int` serves it."""
@@ -265,6 +268,8 @@ def run_stage(argv: Sequence[str]) -> int:
     record = led(request, lambda: tracked(request, tracking))
     if record is None:
         return 0
+    if stage.announce and not record["cached"]:
+        print(stage.announce(request.outputs, config, os.environ), end="", file=sys.stderr)
     if arguments.metrics:
         write_json(arguments.metrics, record["report"])
     if arguments.json:

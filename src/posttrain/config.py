@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -28,6 +28,9 @@ class StageConfig(BaseModel):
     """Options of a stage. Frozen; an unknown option is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    shares: ClassVar[tuple[str, ...]] = ()
+    """Stages whose sections of a recipe count for this one too, before its own."""
 
     seed: int = Field(0, ge=0, description="seed of every random choice in the stage")
 
@@ -149,7 +152,7 @@ def resolve(
     for layer in layers:
         if layer.seed is not None:
             merged["seed"], origin["seed"] = layer.seed, f"{layer.where}:seed"
-        for section in dict.fromkeys((stage, task)):
+        for section in dict.fromkeys((*config.shares, stage, task)):
             for key, value in layer.sections.get(section, {}).items():
                 merged[key], origin[key] = value, f"{layer.where}:{section}.{key}"
     for key, value in flags.items():

@@ -30,6 +30,10 @@ class PosttrainError(Exception):
         super().__init__("\n".join(map(str, faults)))
         self.faults = faults
 
+    def __reduce__(self) -> tuple[type["PosttrainError"], tuple[Fault, ...]]:
+        """Keep the faults on the way from one process to another."""
+        return type(self), self.faults
+
 
 class ConfigError(PosttrainError):
     """An option, recipe or path is wrong; running again changes nothing."""

@@ -22,7 +22,9 @@ from posttrain import provenance
 from posttrain.artifacts import (
     ANY,
     CURVES,
+    PAGE,
     ROWS,
+    VERDICT,
     Manifest,
     content_files,
     digest_of,
@@ -35,6 +37,7 @@ from posttrain.artifacts import (
 )
 from posttrain.config import StageConfig
 from posttrain.errors import ConfigError, DataError, Fault, PosttrainError, TransientError
+from posttrain.exposure import behind
 from posttrain.journal import Journal
 from posttrain.stages import Stage
 
@@ -78,16 +81,7 @@ def execute(request: Request) -> dict[str, Any]:
             if not os.access(target.parent, os.W_OK):
                 raise PermissionError(errno.EACCES, "no permission to write", str(target.parent))
     manifests = verify_inputs(request)
-    key = Key(
-        {
-            "stage": request.stage.name,
-            "task": request.task,
-            "config": request.config.model_dump(mode="json"),
-            "inputs": {port: [m.digest for m in found] for port, found in manifests.items()},
-            "code": provenance.code(request.stage.name),
-            "packages": provenance.packages(),
-        }
-    )
+    key = key_of(request, manifests)
     before = previous_record(request)
     entry = request.store / key.digest
     with locked(request.store / "locks" / key.digest), mended_disk_at(request.store):
@@ -98,7 +92,8 @@ def execute(request: Request) -> dict[str, Any]:
             make(request, key, entry, manifests, started)
         for port, target in request.outputs.items():
             publish(entry / port, target)
-    record = json.loads((entry / RECORD).read_text(encoding="utf-8"))
+        record = json.loads((entry / RECORD).read_text(encoding="utf-8"))
+        state_exposure(request, manifests, record["report"])
     record |= {
         "task": request.task,
         "recipe": request.recipe,
@@ -117,6 +112,41 @@ def execute(request: Request) -> dict[str, Any]:
     return dict(record)
 
 
+def key_of(request: Request, manifests: Mapping[str, list[Manifest]]) -> Key:
+    """The key of a request, whose inputs have these manifests."""
+    parts: dict[str, Any] = {
+        "stage": request.stage.name,
+        "task": request.task,
+        "config": request.config.model_dump(mode="json"),
+        "inputs": {port: [m.digest for m in found] for port, found in manifests.items()},
+        "code": provenance.code(request.stage.name),
+        "packages": provenance.packages(),
+    }
+    if request.stage.reads_exposure:
+        parts["exposure"] = {
+            port: [m.exposure.model_dump(mode="json") if m.exposure else None for m in found]
+            for port, found in manifests.items()
+        }
+    return Key(parts)
+
+
+def state_exposure(
+    request: Request, manifests: Mapping[str, list[Manifest]], report: Mapping[str, Any]
+) -> None:
+    """Say in the outputs' manifests which tests their data were checked against.
+
+    Not in the store's: the same rows may since have been checked against more tests, and a
+    restored result shall tell of it without being made again.
+    """
+    own = request.stage.exposure
+    found = own(request.config, report) if own else behind(manifests)
+    for parameter in request.stage.outputs:
+        target = request.outputs[parameter.name]
+        manifest = read_manifest(target)
+        if parameter.port.kind not in (VERDICT, PAGE) and manifest.exposure != found:
+            write_manifest(target, manifest.model_copy(update={"exposure": found}))
+
+
 def verify_inputs(request: Request) -> dict[str, list[Manifest]]:
     """Verify every input folder; raise all faults at once."""
     faults: list[Fault] = []
@@ -132,6 +162,18 @@ def verify_inputs(request: Request) -> dict[str, list[Manifest]]:
     if faults:
         raise DataError(*faults)
     return manifests
+
+
+def given_inputs(
+    request: Request, manifests: Mapping[str, list[Manifest]]
+) -> dict[str, Path | Sequence[Path]]:
+    """The inputs that `run` gets: an artifact without content at an optional port is none."""
+    optional = {p.name for p in request.stage.inputs if not p.required and not p.many}
+    return {
+        port: given
+        for port, given in request.inputs.items()
+        if port not in optional or manifests[port][0].files
+    }
 
 
 def miss(request: Request, entry: Path) -> str | None:
@@ -169,7 +211,8 @@ def make(
         (home / CURVES).unlink(missing_ok=True)
     journal = Journal(home, scratch=work / "scratch", label=request.task)
     (work / "outputs").mkdir(parents=True, exist_ok=True)
-    report = request.stage.run(request.config, **request.inputs, **outputs, journal=journal)
+    inputs = given_inputs(request, manifests)
+    report = request.stage.run(request.config, **inputs, **outputs, journal=journal)
     seconds = time.time() - started
     about = {
         "stage": request.stage.name,
@@ -231,7 +274,7 @@ def mended_disk_at(where: Path) -> Iterator[None]:
         yield
     except OSError as error:
         place = str(error.filename or where)
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise disk_full(place) from error
         if error.errno in UNWRITABLE:
             raise ConfigError(
@@ -277,9 +320,9 @@ def why(stale: str, before: Mapping[str, Any] | None, key: Key) -> str:
     old, new = before.get("key_parts", {}), key.parts
     changes = [
         f"{part} `{name}`"
-        for part in ("config", "inputs", "code", "packages")
-        for name in sorted({*old.get(part, {}), *new[part]})
-        if old.get(part, {}).get(name) != new[part].get(name)
+        for part in ("config", "inputs", "exposure", "code", "packages")
+        for name in sorted({*old.get(part, {}), *new.get(part, {})})
+        if old.get(part, {}).get(name) != new.get(part, {}).get(name)
     ]
     return "changed: " + ", ".join(changes) if changes else "the store no longer holds it"
 

@@ -83,8 +83,10 @@ def run_quietly(graph: Any, arguments: Mapping[str, Any], run_folder: Path) -> s
     """
     from kfp import local
 
-    for task in graph.pipeline_spec.root.dag.tasks.values():
-        task.retry_policy.max_retry_count = 0
+    spec = graph.pipeline_spec
+    for dag in (spec.root.dag, *(each.dag for each in spec.components.values())):
+        for task in dag.tasks.values():
+            task.retry_policy.max_retry_count = 0
     with (
         (run_folder / "kfp.log").open("w", encoding="utf-8") as log,
         contextlib.redirect_stdout(log),

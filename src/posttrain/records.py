@@ -6,7 +6,7 @@ A row's id is a digest of its content, so the same row has the same id in every 
 import hashlib
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 
 def content_id(*parts: str) -> str:
@@ -23,7 +23,8 @@ class Record(BaseModel):
 class RawRow(Record):
     """A row as people or generators give it: a prompt, with an answer, a response or a pair.
 
-    `task` names the verifier of the answer (`posttrain.rewards.verifiers`).
+    `task` names the verifier of the answer (`posttrain.rewards.verifiers`); `agreement` is the
+    share of the annotators who gave the label that it has, where people did.
     """
 
     id: str
@@ -36,6 +37,7 @@ class RawRow(Record):
     chosen: str | None = None
     rejected: str | None = None
     difficulty: int | None = None
+    agreement: float | None = Field(None, ge=0, le=1)
 
     @property
     def kind(self) -> Literal["prompts", "demonstrations", "preferences", "evaluation"]:
@@ -59,6 +61,7 @@ class RawRow(Record):
         chosen: str | None = None,
         rejected: str | None = None,
         difficulty: int | None = None,
+        agreement: float | None = None,
     ) -> Self:
         """Make a row and its content id."""
         texts = (source, prompt, answer or "", response or "", chosen or "", rejected or "")
@@ -73,6 +76,7 @@ class RawRow(Record):
             chosen=chosen,
             rejected=rejected,
             difficulty=difficulty,
+            agreement=agreement,
         )
 
 

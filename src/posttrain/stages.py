@@ -15,11 +15,16 @@ from typing import Any
 from posttrain.artifacts import Port
 from posttrain.config import Report, StageConfig
 from posttrain.errors import ConfigError, Fault, accepted
+from posttrain.exposure import Exposure
 
 STAGES: dict[str, str] = {
     "raw": "bring in or generate the raw rows",
     "base": "bring in the base policy",
+    "judge": "bring in a judge that was trained and tested before",
     "curate": "raw rows -> prompts, demonstrations, preferences, held-out evaluation prompts",
+    "curate_learn": "curate on many machines, first: the rows that filters learn from",
+    "curate_map": "curate on many machines, then: a part of the shards",
+    "curate_reduce": "curate on many machines, last: what needs all the rows",
     "select": "choose rows of a curated set: rm_5k7, one_shot, sft, rl_prompts, eval",
     "sft": "supervised fine-tuning on demonstrations",
     "reward_model": "train a judge on preferences and test it before anybody may use it",
@@ -59,10 +64,14 @@ class PortParameter:
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage as its signature declares it, with its two optional module functions.
+    """A stage as its signature declares it, with its optional module functions.
 
     `still_holds(outputs, config)` says why a stored result no longer holds (the world outside
-    the digests changed); `preflight(config)` yields what would fail, before any work.
+    the digests changed); `preflight(config)` yields what would fail, before any work;
+    `announce(outputs, config, environment)` tells people of a new result and returns a line on
+    whether that worked, or nothing; `exposure(config, report)` says which tests the data were
+    checked against, where they begin here. A module with `READS_EXPOSURE` reads that of its inputs,
+    so that it runs again when it alone has changed.
     """
 
     name: str
@@ -71,6 +80,9 @@ class Stage:
     ports: tuple[PortParameter, ...]
     still_holds: Callable[[Mapping[str, Path], Any], str | None] | None
     preflight: Callable[[Any], Iterable[Fault]] | None
+    announce: Callable[[Mapping[str, Path], Any, Mapping[str, str]], str] | None = None
+    exposure: Callable[[Any, Mapping[str, Any]], Exposure | None] | None = None
+    reads_exposure: bool = False
 
     @property
     def inputs(self) -> tuple[PortParameter, ...]:
@@ -110,6 +122,9 @@ def load_stage(name: str) -> Stage:
         ports,
         getattr(module, "still_holds", None),
         getattr(module, "preflight", None),
+        getattr(module, "announce", None),
+        getattr(module, "exposure", None),
+        getattr(module, "READS_EXPOSURE", False),
     )
 
 

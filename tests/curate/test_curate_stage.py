@@ -84,6 +84,34 @@ def test_known_dirt_is_found(curated: tuple[Path, CurateReport], dirt: str) -> N
     assert flow.dropped / flow.rows_in >= 0.95
 
 
+@pytest.mark.parametrize(
+    ("dirt", "filters", "recall", "precision"),
+    [
+        ({"exact_duplicate", "near_duplicate"}, {"exact_duplicate", "near_duplicate"}, 1, 0.99),
+        ({"contaminated"}, {"contamination"}, 1, 0.8),
+        ({"wrong_answer"}, {"wrong_answer", "identical_pair"}, 1, 1),
+    ],
+)
+def test_planted_dirt_is_found_and_little_else(
+    curated: tuple[Path, CurateReport],
+    dirt: set[str],
+    filters: set[str],
+    recall: float,
+    precision: float,
+) -> None:
+    """Recall: planted rows that went. Precision: of what those filters took, the planted share."""
+    folder, report = curated
+    planted = sum(report.sources[f"procedural/arithmetic+{each}"].rows_in for each in dirt)
+    lines = (folder / "prompts/dropped.jsonl").read_text(encoding="utf-8").splitlines()
+    dropped = [json.loads(line) for line in lines]
+    gone = [row for row in dropped if row["source"].partition("+")[2] in dirt]
+    taken = [row for row in dropped if row["filter"] in filters]
+    right = [row for row in taken if row["source"].partition("+")[2] in dirt]
+    assert planted >= 60
+    assert len(gone) / planted >= recall
+    assert len(right) / len(taken) >= precision
+
+
 def test_good_rows_stay(curated: tuple[Path, CurateReport]) -> None:
     flow = curated[1].sources["procedural/arithmetic"]
     assert flow.rows_in == 4000

@@ -1,10 +1,9 @@
 """Filters: one worked example of each reason, and laws that every filter keeps."""
 
-from collections.abc import Callable
-
 import pytest
 
-from posttrain.curate.filters import FILTERS, Filter
+from posttrain.curate.filters import FILTERS
+from posttrain.curate.operators import Operator, judge
 from posttrain.errors import ConfigError, DataError
 from posttrain.plugins import Plugin, build
 from posttrain.records import RawRow
@@ -14,14 +13,27 @@ RIGHT = "12 + 5 = 17\n#### 17"
 WRONG = "12 + 5 = 16\n#### 16"
 
 
-def row(prompt: str = TEXT, answer: str | None = "17", **fields: str) -> RawRow:
+LINE = "Ann takes all of her pens out of the box and counts them one by one on the table."
+OTHER = (
+    "Then some friend comes by, who asks whether twelve small boxes would hold as many, or if"
+    " every child had better bring another big bag from home tomorrow morning before school."
+)
+GERMAN = "Anna hat zwölf Stifte und kauft noch fünf dazu. Wie viele Stifte hat sie nun?"
+
+
+def row(prompt: str = TEXT, answer: str | None = "17", **fields: str | float) -> RawRow:
     given: dict[str, object] = {"source": "test", "task": "arithmetic", **fields}
     return RawRow.of(prompt=prompt, answer=answer, **given)  # type: ignore[arg-type]
 
 
-def made(name: str, **options: object) -> Filter:
-    filter_: Filter = build(FILTERS, Plugin(name=name, options=options), "curate.filters")()
-    return filter_
+def made(name: str, **options: object) -> Operator:
+    operator: Operator = build(FILTERS, Plugin(name=name, options=options), "curate.filters")()
+    return operator
+
+
+def said(name: str, *rows: RawRow, **options: object) -> list[str | None]:
+    """What a filter says of each of some rows."""
+    return judge([(name, made(name, **options))], rows)
 
 
 @pytest.mark.parametrize(
@@ -46,10 +58,18 @@ def made(name: str, **options: object) -> Filter:
             row(chosen=RIGHT, rejected=f"So:\n{RIGHT}"),
             "the rejected response is right",
         ),
+        ("language", row(prompt="Сколько ручек у Анны теперь?"), "another script"),
+        ("language", row(response="昨日、彼女は本を買いました。"), "another script"),
+        ("language", row(prompt=f"{GERMAN} {GERMAN}"), "another language"),
+        ("repetition", row(response="\n".join([LINE, OTHER, LINE, LINE])), "duplicate lines"),
+        ("repetition", row(response=f"{'go on ' * 30}{OTHER}"), "one 2-gram again and again"),
+        ("boilerplate", row(response="As an AI language model, I count 17."), "boilerplate"),
+        ("boilerplate", row(prompt="Lorem ipsum dolor."), "boilerplate"),
+        ("agreement", row(agreement=0.6667), "too few annotators agree"),
     ],
 )
 def test_a_bad_row_is_dropped_with_its_reason(name: str, bad: RawRow, reason: str) -> None:
-    assert made(name)(bad) == reason
+    assert said(name, bad) == [reason]
 
 
 GOOD = (
@@ -65,16 +85,14 @@ GOOD = (
 
 @pytest.mark.parametrize("name", sorted(FILTERS))
 def test_every_filter_keeps_good_rows(name: str) -> None:
-    judge = made(name)
-    assert [judge(good) for good in GOOD] == [None] * len(GOOD)
+    assert said(name, *GOOD) == [None] * len(GOOD)
 
 
 @pytest.mark.parametrize("name", sorted(FILTERS))
 def test_no_filter_reads_the_source(name: str) -> None:
     rows = [*GOOD, row(response=WRONG), row(response=RIGHT), row(prompt=""), row(answer=None)]
-    plain, labelled = made(name), made(name)
     relabelled = [each.model_copy(update={"source": "x+wrong_answer"}) for each in rows]
-    assert [plain(each) for each in rows] == [labelled(each) for each in relabelled]
+    assert said(name, *rows) == said(name, *relabelled)
 
 
 VARIANTS = {
@@ -92,10 +110,10 @@ OTHERS = {
 
 
 def duplicates(first: str, second: str, **fields: str) -> list[str | None]:
-    filters = [made("exact_duplicate"), made("near_duplicate")]
-    for judge in filters:
-        assert judge(row(prompt=first, **fields)) is None
-    return [judge(row(prompt=second, **fields)) for judge in filters]
+    rows = [row(prompt=first, **fields), row(prompt=second, **fields)]
+    pairs = [said(name, *rows) for name in ("exact_duplicate", "near_duplicate")]
+    assert [pair[0] for pair in pairs] == [None, None]
+    return [pair[1] for pair in pairs]
 
 
 @pytest.mark.parametrize("name", sorted(VARIANTS))
@@ -111,36 +129,46 @@ def test_another_problem_is_no_duplicate(name: str) -> None:
     assert duplicates(TEXT, OTHERS[name]) == [None, None]
 
 
-def test_two_ways_to_answer_one_prompt_are_both_kept() -> None:
-    for name in ("exact_duplicate", "near_duplicate"):
-        judge = made(name)
-        assert judge(row(response=RIGHT)) is None
-        assert judge(row(response="First 12, then 5 more: that is 17 pens.\n#### 17")) is None
-        assert judge(row(response=RIGHT)) is not None
+DUPLICATES = {"exact_duplicate": "exact duplicate", "near_duplicate": "near duplicate"}
 
 
-def test_pairs_that_share_one_response_are_both_kept() -> None:
-    for name in ("exact_duplicate", "near_duplicate"):
-        judge = made(name)
-        assert judge(row(chosen=RIGHT, rejected=WRONG)) is None
-        assert judge(row(chosen=RIGHT, rejected="It is 7, as 12 - 5 = 7.\n#### 7")) is None
-        assert judge(row(chosen=RIGHT, rejected=WRONG)) is not None
+@pytest.mark.parametrize("name", sorted(DUPLICATES))
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"response": RIGHT}, {"response": "First 12, then 5 more: that is 17 pens.\n#### 17"}),
+        (
+            {"chosen": RIGHT, "rejected": WRONG},
+            {"chosen": RIGHT, "rejected": "It is 7, as 12 - 5 = 7.\n#### 7"},
+        ),
+        ({"prompt": "🙂 🙃"}, {"prompt": "🚀 🚀"}),
+        ({"prompt": "..."}, {"prompt": "!?"}),
+    ],
+    ids=["two responses", "one response shared", "signs", "stops"],
+)
+def test_only_the_same_row_again_is_a_duplicate(
+    name: str, one: dict[str, str], other: dict[str, str]
+) -> None:
+    rows = [row(**one), row(**other), row(**one), row(**other)]
+    assert said(name, *rows) == [None, None, DUPLICATES[name], DUPLICATES[name]]
 
 
-def test_kinds_do_not_duplicate_each_other() -> None:
-    for name in ("exact_duplicate", "near_duplicate"):
-        judge = made(name)
-        for fields in ({}, {"response": RIGHT}, {"chosen": RIGHT, "rejected": WRONG}):
-            assert judge(row(**fields)) is None
-        assert judge(row(split="eval")) is None
+@pytest.mark.parametrize("name", sorted(DUPLICATES))
+def test_kinds_do_not_duplicate_each_other(name: str) -> None:
+    kinds: list[dict[str, str]] = [
+        {},
+        {"response": RIGHT},
+        {"chosen": RIGHT, "rejected": WRONG},
+        {"split": "eval"},
+    ]
+    assert said(name, *(row(**fields) for fields in kinds)) == [None] * 4
 
 
-def test_texts_of_signs_alone_are_told_apart() -> None:
-    for name in ("exact_duplicate", "near_duplicate"):
-        judge = made(name)
-        assert judge(row(prompt="🙂 🙃")) is None
-        assert judge(row(prompt="🚀 🚀")) is None
-        assert judge(row(prompt="🙂  🙃")) is not None
+def contaminated(prompt: str, *, run: int = 13, **fields: str) -> str | None:
+    """What contamination says of a training row beside the evaluation row TEXT."""
+    kept, found = said("contamination", row(split="eval"), row(prompt=prompt, **fields), run=run)
+    assert kept is None
+    return found
 
 
 @pytest.mark.parametrize(
@@ -149,43 +177,34 @@ def test_texts_of_signs_alone_are_told_apart() -> None:
     + [(name, "an evaluation prompt") for name in ("respaced", "upper case", "repunctuated")],
 )
 def test_a_leaked_evaluation_prompt_is_contamination(name: str, reason: str) -> None:
-    judge = made("contamination")
-    assert judge(row(split="eval")) is None
-    assert judge(row(prompt=VARIANTS[name], response=RIGHT)) == reason
+    assert contaminated(VARIANTS[name], response=RIGHT) == reason
 
 
-def test_another_problem_is_no_contamination() -> None:
-    judge = made("contamination")
-    assert judge(row(split="eval")) is None
-    assert [judge(row(prompt=text)) for text in OTHERS.values()] == [None] * len(OTHERS)
+@pytest.mark.parametrize("name", sorted(OTHERS))
+def test_another_problem_is_no_contamination(name: str) -> None:
+    assert contaminated(OTHERS[name]) is None
 
 
 def test_an_evaluation_prompt_inside_a_longer_one_is_contamination() -> None:
     inside = f"Read with care, then answer at length. {TEXT} Give all your reasons for it."
-    asked: list[tuple[dict[str, int], str | None]] = [
-        ({"run": 13}, "shares 13 words in a row with an evaluation prompt"),
-        ({"run": 0}, None),
-    ]
-    for options, reason in asked:
-        judge = made("contamination", **options)
-        assert judge(row(split="eval")) is None
-        assert judge(row(prompt=inside)) == reason
+    assert contaminated(inside) == "shares 13 words in a row with an evaluation prompt"
+    assert contaminated(inside, run=0) is None
 
 
 def test_one_word_makes_another_puzzle() -> None:
     puzzle = "Knights tell the truth, knaves lie. Ann: Ben is a knight. Ben: Ann is a knave. Who?"
     other = puzzle.replace("a knave. W", "a knight. W")
     fields = {"task": "knights_knaves", "answer": "Ann knight, Ben knave"}
-    assert made("near_duplicate", exact_tasks=())(row(puzzle, **fields)) is None
-    for name in ("near_duplicate", "contamination", "exact_duplicate"):
-        judge = made(name)
-        assert judge(row(puzzle, split="eval", **fields)) is None
-        assert judge(row(other, **fields)) is None
+    rows = [row(puzzle, **fields), row(other, **fields)]
+    assert said("near_duplicate", *rows) == said("exact_duplicate", *rows) == [None, None]
+    assert said("near_duplicate", *rows, exact_tasks=()) == [None, "near duplicate"]
+    rows[0] = row(puzzle, split="eval", **fields)
+    assert said("contamination", *rows) == [None, None]
 
 
 def test_a_verifiable_row_of_an_unknown_task_is_an_error() -> None:
     with pytest.raises(DataError, match="unknown task `aritmetic`"):
-        made("schema")(row(task="aritmetic"))
+        said("schema", row(task="aritmetic"))
 
 
 @pytest.mark.parametrize(
@@ -203,9 +222,6 @@ def test_bad_options_are_told(name: str, options: dict[str, object]) -> None:
 
 
 def test_numbers_written_differently_are_the_same() -> None:
-    make: Callable[[str], RawRow] = lambda number: row(prompt=f"What is {number} + 1?")  # noqa: E731
-    judge = made("exact_duplicate")
-    assert judge(make("1,200")) is None
-    assert judge(make("1200")) == "exact duplicate"
-    assert judge(make("1.200")) is None
-    assert judge(row(prompt="What is 1200 - 1?")) is None
+    asked = ("1,200 + 1", "1200 + 1", "1.200 + 1", "1200 - 1")
+    rows = [row(prompt=f"What is {each}?") for each in asked]
+    assert said("exact_duplicate", *rows) == [None, "exact duplicate", None, None]

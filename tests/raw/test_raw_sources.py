@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from posttrain.artifacts import read_rows
+from posttrain.artifacts import file_digest, read_rows
 from posttrain.errors import ConfigError, DataError
 from posttrain.journal import Journal
 from posttrain.plugins import Plugin, build
@@ -209,3 +209,47 @@ def test_real_preferences_become_pairs(tmp_path: Path, journal: Journal) -> None
     assert report.sources["pandalm"] + sum(report.skipped.values()) == 696
     assert report.sources["hh_rlhf_harmless"] == 1792
     assert report.kinds == {"preferences": report.rows}
+
+
+def test_bad_rows_may_be_skipped_and_counted(tmp_path: Path, journal: Journal) -> None:
+    good = b'{"task": "number", "prompt": "a"}\n'
+    lines = (
+        good,
+        b'{"task": "number"}\n',
+        b'{"task": "number", "prompt": "\xff"}\n',
+        b'{"prompt": ' + b"[" * 100_000 + b"\n",
+        b'{"prompt": "' + b"a" * 20_000_000 + b'"}\n',
+        b'{"task": "number", "prompt": 7}\n',
+        b'{"task": "number", "prompt": "b", "difficulty": NaN}\n',
+        b'{"task": "number", "prompt": "b", "agreement": 3}\n',
+        good.replace(b'"a"', b'"c"'),
+    )
+    file, empty = tmp_path / "rows.jsonl", tmp_path / "none.jsonl"
+    file.write_bytes(b"".join(lines))
+    empty.write_bytes(b"\n")
+    source = {"name": "jsonl", "paths": [str(file), str(empty)], "bad_rows": "skip"}
+    report = run(config(source), rows=tmp_path / "out", journal=journal)
+    assert [row.prompt for row in read_rows(tmp_path / "out", RawRow)] == ["a", "c"]
+    assert report.skipped == {
+        "jsonl/none: empty file": 1,
+        "jsonl/rows: bad `agreement`": 1,
+        "jsonl/rows: bad `difficulty`": 1,
+        "jsonl/rows: bad `prompt`": 1,
+        "jsonl/rows: invalid UTF-8": 1,
+        "jsonl/rows: malformed JSON": 1,
+        "jsonl/rows: missing column `prompt`": 1,
+        "jsonl/rows: row too long": 1,
+    }
+
+
+def test_a_file_that_is_not_the_recorded_one_is_refused(tmp_path: Path, journal: Journal) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"task": "number", "prompt": "a"}\n', encoding="utf-8")
+    recorded = jsonl(file) | {"sha256": {str(file): file_digest(file)}}
+    assert run(config(recorded), rows=tmp_path / "out", journal=journal).rows == 1
+    file.write_text('{"task": "number", "prompt": "b"}\n', encoding="utf-8")
+    with pytest.raises(DataError, match="a source has changed"):
+        run(config(recorded), rows=tmp_path / "again", journal=journal)
+    other = jsonl(file) | {"sha256": {"other.jsonl": ""}}
+    with pytest.raises(ConfigError, match="digest of a file that is not read"):
+        run(config(other), rows=tmp_path / "other", journal=journal)

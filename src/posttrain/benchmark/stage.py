@@ -123,8 +123,7 @@ def run(
     make_second = build(ENGINES, other, "benchmark.second_engine") if other else None
     verdicts = read_audit(config.audit, suites) if config.audit else {}
     scorers = scorers_of(suites, judge)
-    loaded = load_policy(policy)
-    engine = make_engine(loaded)
+    engine = make_engine(loaded := load_policy(policy))
     results: list[Result] = []
     for step, suite in enumerate(suites):
         draws = {MAIN: draw_of(config, suite)}

@@ -1,26 +1,30 @@
-"""rows -> prompts, demonstrations, preferences, evaluation: raw rows, judged one by one.
+"""rows -> prompts, demonstrations, preferences, evaluation: raw rows, judged shard by shard.
 
-Each row of a kind goes through the filters in order; the first that gives a reason drops it,
-and every drop is counted and written to `dropped.jsonl` beside the prompts.
+Each row goes through the filters in order; the first that gives a reason drops it, and every drop
+is counted and written to `dropped.jsonl` beside the prompts. Finished shards outlive a kill, and
+neither shards nor processes change what comes out.
 Left out on purpose: mending of rows (a mended row is a guess), and choosing among good rows,
 which is the work of `select`.
 """
 
-import json
-from collections.abc import Iterator
+import shutil
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-from posttrain.artifacts import In, Out, read_rows, write_json, write_rows
+from posttrain.artifacts import ROWS, In, Out, read_manifest, write_json
 from posttrain.config import Family, Field, Plugin, Report, StageConfig
-from posttrain.curate.ledger import Drop, DropSample, Flow, Ledger
-from posttrain.errors import DataError, Fault
+from posttrain.curate.ledger import DropSample, Flow, Ledger, LengthBias, SuiteCheck
+from posttrain.exposure import Exposure, version_of
 from posttrain.journal import Journal
 from posttrain.plugins import build
 from posttrain.records import Demonstration, Preference, Prompt, RawRow
+from posttrain.sandbox.verdicts import cores
 
 if TYPE_CHECKING:
-    from posttrain.curate.filters import Filter
+    from posttrain.curate.executors import Executor
+    from posttrain.curate.mapping import Chain
 
 DROPPED = "dropped.jsonl"
 DROPS_PLOT = "drops.json"
@@ -47,13 +51,22 @@ class CurateConfig(StageConfig):
     sample_characters: int = Field(
         160, ge=0, description="characters of each dropped row shown in the report; 0 shows none"
     )
+    workers: int = Field(0, ge=0, description="processes; 0: one per core, at most 8")
+    executor: Annotated[Plugin, Family("posttrain.curate.executors:EXECUTORS")] = Field(
+        Plugin(name="processes"), description="what runs the workers"
+    )
+    shard_bytes: int = Field(
+        4 * 2**20, ge=1, description="bytes of rows that a process takes at a time"
+    )
 
 
 class CurateReport(Report):
     """Every row is accounted for: rows_in = kept + dropped, in all, by kind and by source.
 
     `filters` counts drops by filter and kind, `reasons` by `filter: reason`, `difficulty` the
-    kept rows by kind and band.
+    kept rows by kind and band, `shards` the flow through each filter, shard by shard. `suites` are
+    those that the training rows were checked against, the evaluation rows among them; `absent`
+    says of `all` suites which could not be had, and why.
     """
 
     rows_in: int
@@ -65,6 +78,10 @@ class CurateReport(Report):
     reasons: dict[str, int]
     difficulty: dict[str, dict[str, int]]
     samples: list[DropSample]
+    shards: list[dict[str, Flow]] = []
+    length_bias: LengthBias | None = None
+    suites: dict[str, SuiteCheck] = {}
+    absent: dict[str, str] = {}
 
 
 def run(
@@ -77,59 +94,54 @@ def run(
     evaluation: Annotated[Path, Out(Prompt)],
     journal: Journal,
 ) -> CurateReport:
-    """Judge every row, kind after kind, and write what was kept in the order it came."""
-    from posttrain.curate.filters import FILTERS
-    from posttrain.curate.rows import MAKERS
+    """Judge every row, shard by shard, and write what was kept kind by kind, in its order."""
+    from posttrain.curate.concluding import conclude
+    from posttrain.curate.mapping import Finished, learn_all, map_shard
+    from posttrain.curate.shards import cut, open_for
 
-    made = [(each.name, build(FILTERS, each, "curate.filters")) for each in config.filters]
-    filters: list[tuple[str, Filter]] = [(name, make()) for name, make in made]
-    # The evaluation rows come first: the others are compared with them.
-    folders = {
-        "evaluation": evaluation,
-        "demonstrations": demonstrations,
-        "preferences": preferences,
-        "prompts": prompts,
-    }
-    ledger = Ledger(tuple(folders), (name for name, _ in filters), config.sample_characters)
-    prompts.mkdir(parents=True)
-
-    with (prompts / DROPPED).open("w", encoding="utf-8") as dropped:
-
-        def kept(kind: str) -> Iterator[RawRow]:
-            for row in read_rows(rows, RawRow):
-                if row.kind != kind:
-                    continue
-                drop = judge(row, filters)
-                if drop is None:
-                    ledger.keep(row)
-                    yield row
-                else:
-                    ledger.drop(row, drop)
-                    line = {"id": row.id, "kind": kind, "source": row.source, **drop._asdict()}
-                    dropped.write(json.dumps(line, ensure_ascii=False) + "\n")
-
-        for done, (kind, folder) in enumerate(folders.items(), 1):
-            write_rows(folder, map(MAKERS[kind], kept(kind)))
-            journal.progress(done, len(folders), "kind")
-
-    report = close(ledger)
-    if not report.kept:
-        why = ", ".join(f"{reason} ({count})" for reason, count in report.reasons.items())
-        raise DataError(Fault("no row was kept", str(rows), why or "no rows", "mend the rows"))
-    write_plots(prompts, report)
+    operators, execute = chain_of(config), executor_of(config)
+    shards, workers = cut(rows / ROWS, config.shard_bytes), config.workers or cores()
+    work = open_for(journal.scratch, plan_of(config, rows / ROWS, operators))
+    learn_all(rows, operators, shards, workers)
+    for done in execute(partial(map_shard, rows, work, operators), shards, workers):
+        journal.progress(done + 1, len(shards), "shard")
+    finished = [Finished(work, shard) for shard in shards]
+    outputs = (evaluation, demonstrations, preferences, prompts)
+    report = conclude(config, operators, finished, rows=rows, outputs=outputs)
+    shutil.rmtree(work)
     return report
 
 
-def judge(row: RawRow, filters: "list[tuple[str, Filter]]") -> Drop | None:
-    """The first filter that drops the row, and its reason; None when all keep it."""
-    for name, keep_or_reason in filters:
-        reason = keep_or_reason(row)
-        if reason is not None:
-            return Drop(name, reason)
-    return None
+def chain_of(config: CurateConfig) -> "Chain":
+    """The filters by name; all are built before the first loads anything."""
+    from posttrain.curate.filters import FILTERS
+
+    made = [(each.name, build(FILTERS, each, "curate.filters")) for each in config.filters]
+    return [(name, make()) for name, make in made]
 
 
-def close(ledger: Ledger) -> CurateReport:
+def executor_of(config: CurateConfig) -> "Executor":
+    """What runs the workers."""
+    from posttrain.curate.executors import EXECUTORS
+
+    return build(EXECUTORS, config.executor, "curate.executor")
+
+
+def plan_of(config: CurateConfig, rows: Path, operators: "Chain") -> dict[str, Any]:
+    """What finished shards depend on."""
+    from posttrain.curate.checked import versions
+
+    about = rows.stat()
+    return {
+        "config": config.model_dump(mode="json", exclude={"workers", "executor"}),
+        "rows": [about.st_size, about.st_mtime_ns],
+        "suites": versions(operators),
+    }
+
+
+def close(
+    ledger: Ledger, suites: Mapping[str, SuiteCheck], absent: Mapping[str, str]
+) -> CurateReport:
     """The report of the books."""
     return CurateReport(
         **ledger.total().model_dump(),
@@ -139,7 +151,26 @@ def close(ledger: Ledger) -> CurateReport:
         reasons=dict(sorted(ledger.reasons.items())),
         difficulty={kind: dict(sorted(c.items())) for kind, c in ledger.difficulty.items()},
         samples=ledger.samples,
+        shards=ledger.shards,
+        length_bias=ledger.length_bias(),
+        suites=dict(suites),
+        absent=dict(absent),
     )
+
+
+def exposure(config: CurateConfig, report: Mapping[str, Any]) -> Exposure:
+    """The tests that the training rows were checked against."""
+    return Exposure(
+        checked=tuple(version_of(name, each["version"]) for name, each in report["suites"].items())
+    )
+
+
+def still_holds(outputs: Mapping[str, Path], config: CurateConfig) -> str | None:
+    """Why stored rows no longer hold: the items of a suite are others now. Else None."""
+    from posttrain.curate.checked import changed
+
+    stored = read_manifest(outputs["prompts"]).report["suites"]
+    return changed(config.filters, {name: each["version"] for name, each in stored.items()})
 
 
 def write_plots(folder: Path, report: CurateReport) -> None:

@@ -7,7 +7,7 @@ from posttrain.errors import ConfigError, DataError, Fault, PosttrainError, Tran
 from posttrain.raw.sources.source import Skipped
 from posttrain.records import RawRow
 
-_COLUMNS = ("prompt", "answer", "response", "chosen", "rejected", "difficulty")
+_COLUMNS = ("prompt", "answer", "response", "chosen", "rejected", "difficulty", "agreement")
 
 
 def hub(
@@ -47,15 +47,19 @@ def hub(
             what = f"missing column `{missing[0]}`"
             raise DataError(Fault(what, f"{dataset}:{upstream_split}", why, f"mend {where}"))
         texts = {key: upstream[column] for key, column in columns.items()}
-        level = texts.pop("difficulty", None)
+        level, agreement = texts.pop("difficulty", None), texts.pop("agreement", None)
         given = {key: None if value is None else str(value) for key, value in texts.items()}
         yield RawRow.of(
             source=f"hub/{dataset}",
             task=task,
             split=split,
-            prompt=given.pop("prompt") or "",
+            prompt=given["prompt"] or "",
             difficulty=None if level is None else round(float(str(level))),
-            **given,
+            agreement=None if agreement is None else float(str(agreement)),
+            answer=given.get("answer"),
+            response=given.get("response"),
+            chosen=given.get("chosen"),
+            rejected=given.get("rejected"),
         )
 
 

@@ -1,4 +1,5 @@
-"""Real word problems: GSM8K (arXiv:2110.14168), MAWPS and SVAMP (arXiv:2103.07191) files."""
+"""Real word problems: GSM8K (arXiv:2110.14168), MAWPS and SVAMP (arXiv:2103.07191) files, and the
+prompts of One-Shot-RLVR (arXiv:2504.20571)."""
 
 import re
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from posttrain.raw.sources.source import Line, Skipped, field, json_lines, requi
 from posttrain.records import RawRow
 from posttrain.tasks import split_of
 
-MathSet = Literal["gsm8k", "mawps", "svamp"]
+MathSet = Literal["gsm8k", "mawps", "svamp", "one_shot_rlvr"]
 
 FILES: dict[MathSet, tuple[str, ...]] = {
     "gsm8k": ("gsm8k/train.jsonl", "gsm8k/test.jsonl"),
@@ -18,9 +19,11 @@ FILES: dict[MathSet, tuple[str, ...]] = {
         f"mawps/{name}.jsonl" for name in ("addsub", "multiarith", "singleeq", "singleop")
     ),
     "svamp": ("svamp/test.jsonl",),
+    "one_shot_rlvr": ("one_shot_rlvr/dsr_sub.jsonl",),
 }
 
 ALL: tuple[MathSet, ...] = ("gsm8k", "mawps", "svamp")
+"""Word problems with whole numbers; the pool of one-shot RL comes only when it is asked for."""
 
 _CALCULATOR = re.compile(r"<<[^<>]*>>")
 
@@ -89,7 +92,17 @@ def svamp(line: Line, file: str) -> Iterator[RawRow | Skipped]:
     yield RawRow.of(source="svamp", task="number", prompt=prompt, answer=answer, split="eval")
 
 
-READERS = {"gsm8k": gsm8k, "mawps": mawps, "svamp": svamp}
+def one_shot_rlvr(line: Line, file: str) -> Iterator[RawRow | Skipped]:
+    """A training prompt of the DeepScaleR subset of arXiv:2504.20571."""
+    prompt, answer = field(line, "prompt"), field(line, "reward_model")
+    if not (isinstance(prompt, list) and prompt and isinstance(answer, dict)):
+        yield Skipped("one_shot_rlvr", "no conversation, or no answer")
+        return
+    told = str(prompt[0].get("content", "")).strip(), str(answer.get("ground_truth", ""))
+    yield RawRow.of(source="one_shot_rlvr", task="math", prompt=told[0], answer=told[1])
+
+
+READERS = {"gsm8k": gsm8k, "mawps": mawps, "svamp": svamp, "one_shot_rlvr": one_shot_rlvr}
 
 
 def number(value: object, where: str) -> str:

@@ -16,7 +16,7 @@ from posttrain.raw.sources.source import Skipped
 from posttrain.records import RawRow
 from posttrain.tasks import BANDS, TASKS, Problem, generate_many
 
-TaskName = Literal["arithmetic", "knights_knaves", "countdown"]
+TaskName = Literal["arithmetic", "knights_knaves", "countdown", "bugfix"]
 
 _PART = 1_000_003
 EVEN: Mapping[int, float] = dict.fromkeys(BANDS, 1.0)
