@@ -5,6 +5,7 @@ RUN ?= runs/$(basename $(notdir $(RECIPE)))
 BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export OMP_WAIT_POLICY ?= passive
+export GOMP_SPINCOUNT ?= 1000
 
 .PHONY: help demo test check compile data imports base docs arena arena-smoke vllm mlflow bench clean
 help: ## list the targets
