@@ -36,10 +36,10 @@ ENVIRONMENT = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
 }
-"""Set unless the caller did. Passive waiting: spinning threads cost 3-10x on a shared machine; but a
-thousand turns, some microseconds, before a thread sleeps make an RL step of a small model 15% faster
-on an idle machine and cost nothing on a busy one (ten thousand make it twice as slow there). Huge
-pages: an update of a small model spends a tenth of its time on page faults without them."""
+"""Set unless the caller did. Passive waiting: spinning threads cost 3-10x on a shared machine. A
+thousand turns, some microseconds, before a thread sleeps: a step of RL takes 15% less on an idle
+machine and no more on a busy one (with ten thousand, twice as long there). Huge pages: an update of
+a small model spends a tenth of its time on page faults without them."""
 
 VERBS: dict[str, tuple[str, str]] = {
     "run": ("run a graph on this machine through kfp.local", "posttrain.verbs.run"),
