@@ -109,12 +109,17 @@ def test_number_formats(made: str, expected: str) -> None:
 
 
 def test_curves_may_hold_gaps_one_point_or_none() -> None:
-    for values in ([1.0, None, 2.0], [5.0], [None], [3.0, 3.0]):
-        ET.fromstring(small_curve("k", "t", list(range(len(values))), values))
+    drawn = {(1.0, None, 2.0): (2, 0), (5.0,): (1, 0), (None,): (0, 0), (3.0, 3.0): (0, 1)}
+    for values, marks in drawn.items():
+        curve = small_curve("k", "t", list(range(len(values))), list(values))
+        ET.fromstring(curve)
+        assert (curve.count("<circle"), curve.count("<path")) == marks
 
 
 def test_reliability_may_lie_below_one_half() -> None:
-    ET.fromstring(reliability("k", "t", [Bin(0.3, 0.2, 5), Bin(0.9, 0.1, 0)], "pairs"))
+    chart = reliability("k", "t", [Bin(0.3, 0.2, 5), Bin(0.9, 0.1, 0)], "pairs")
+    ET.fromstring(chart)
+    assert "nan" not in chart.lower()
 
 
 def sample(item: str, index: int, correct: float) -> Sample:
