@@ -10,6 +10,7 @@ from posttrain.artifacts import (
     MAX_ROW_BYTES,
     In,
     publish,
+    read_manifest,
     read_rows,
     verify,
     write_json,
@@ -100,7 +101,7 @@ def test_publish_replaces_whole_folders(tmp_path: Path, sealed: Path) -> None:
     target = tmp_path / "out" / "prompts"
     target.mkdir(parents=True)
     (target / "old.txt").write_text("old")
-    publish(sealed, target)
+    publish(sealed, target, read_manifest(sealed))
     assert verify(target, In(Prompt)).rows == 3
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["prompts"]
 

@@ -20,7 +20,7 @@ from posttrain.artifacts import (
 )
 from posttrain.config import Field, Report, StageConfig
 from posttrain.errors import ConfigError, DataError
-from posttrain.execution import Request, execute
+from posttrain.execution import Request, execute, verify_inputs
 from posttrain.exposure import Exposure
 from posttrain.journal import Journal, read_curves
 from posttrain.records import Prompt
@@ -178,6 +178,22 @@ def test_all_bad_inputs_are_told_before_any_work(request_: Request) -> None:
     with pytest.raises(DataError, match="half-written"):
         execute(request_)
     assert not CALLS
+
+
+def test_an_input_of_another_user_is_told_of(request_: Request) -> None:
+    rows = Path(str(request_.inputs["prompts"])) / "rows.jsonl"
+    rows.chmod(0)
+    nobody, us = 65534, os.geteuid()
+    for folder in rows.parents[: len(rows.parents) - 2]:
+        folder.chmod(0o755)
+    if us == 0:
+        os.seteuid(nobody)
+    try:
+        with pytest.raises(DataError, match=r"cannot read\n.*rows\.jsonl"):
+            verify_inputs(request_)
+    finally:
+        if us == 0:
+            os.seteuid(us)
 
 
 def test_the_same_work_under_another_name_is_its_own(request_: Request, tmp_path: Path) -> None:

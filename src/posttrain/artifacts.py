@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from posttrain.durable import discard, link_or_copy, rename, synced
 from posttrain.errors import DataError, Fault
 from posttrain.exposure import Exposure
 from posttrain.records import Record
@@ -115,15 +116,22 @@ def digest_of(files: dict[str, str]) -> str:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write JSON so that a reader sees the old file or the whole new one, never a part."""
+    """Write JSON so that a reader sees the old file or the whole new one, never a part.
+
+    It is on disk when this returns, whatever becomes of the machine.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    with partial.open("w", encoding="utf-8") as file:
-        json.dump(value, file, indent=2, sort_keys=True, allow_nan=True, ensure_ascii=False)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+    try:
+        with partial.open("w", encoding="utf-8") as file:
+            json.dump(value, file, indent=2, sort_keys=True, allow_nan=True, ensure_ascii=False)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        rename(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
 
 
 def write_rows(folder: Path, rows: Iterable[Record], name: str = ROWS) -> int:
@@ -212,7 +220,10 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write the files about a finished folder; the manifest last, for it means complete."""
+    """Write the files about a finished folder; the manifest last, for it means complete.
+
+    The content must be on disk by then (`settle`).
+    """
     write_json(folder / ORIGIN, manifest.model_dump(mode="json", include=ORIGIN_FIELDS))
     write_json(folder / MANIFEST, manifest.model_dump(mode="json", exclude=ORIGIN_FIELDS))
 
@@ -248,26 +259,21 @@ def verify(folder: Path, port: Port) -> Manifest:
     return manifest
 
 
-def publish(source: Path, target: Path) -> None:
+def publish(source: Path, target: Path, manifest: Manifest) -> None:
     """Make `target` a copy of the complete folder `source`, appearing all at once.
 
-    Files are hard-linked where the file system allows, else copied.
+    Files are hard-linked where the file system allows, else copied. `manifest` is the copy's: it
+    may tell more than that of the source.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
+    for left in target.parent.glob(f".{target.name}.[0-9]*.partial"):
+        shutil.rmtree(left)
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    shutil.copytree(source, partial, copy_function=_link_or_copy)
-    if target.is_dir() and not target.is_symlink():
-        retired = target.with_name(f".{target.name}.{os.getpid()}.retired")
-        target.rename(retired)
-        partial.rename(target)
-        shutil.rmtree(retired)
-    else:
-        partial.rename(target)
-
-
-def _link_or_copy(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)
+    shutil.copytree(source, partial, copy_function=link_or_copy)
+    if manifest != read_manifest(partial):
+        write_manifest(partial, manifest)
+    for folder in (partial, *(path for path in partial.rglob("*") if path.is_dir())):
+        synced(folder)
+    if not target.is_symlink():
+        discard(target)
+    rename(partial, target)

@@ -1,27 +1,27 @@
 """The one door: `posttrain STAGE ...`, and the few verbs around a whole graph.
 
-The flags of a stage are read off its signature: ports are paths, config fields are options.
 Only the chosen stage is imported, so `--help` is instant.
 """
 
-import argparse
 import json
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
-from pydantic.fields import FieldInfo
-
-from posttrain.artifacts import write_json
-from posttrain.config import Recipe, flag_value, load_recipe, parse_overrides, resolve, threads
-from posttrain.errors import ConfigError, Fault, PosttrainError, TransientError, accepted
-from posttrain.execution import Request, execute
-from posttrain.stages import STAGES, TASKS, Stage, load_stage
+from posttrain import heartbeat, interruption
+from posttrain.artifacts import MANIFEST, digest_of, file_digest, write_json
+from posttrain.command_line import parse
+from posttrain.config import Recipe, load_recipe, parse_overrides, resolve, threads
+from posttrain.costs.meter import metered
+from posttrain.disk import mended_disk_at
+from posttrain.errors import ConfigError, Fault, PosttrainError, accepted
+from posttrain.execution import Request, execute, seems_held
+from posttrain.stages import STAGES, TASKS
 
 DEFAULT_STORE = "runs/store"
 DEFAULT_TRACKING_URI = "sqlite:///runs/mlflow.db"
@@ -47,7 +47,14 @@ VERBS: dict[str, tuple[str, str]] = {
     "arena": ("compare methods of `rl` under one budget", "posttrain.verbs.arena"),
     "explain": ("say of each task of a run why it was or was not run", "posttrain.verbs.explain"),
     "track": ("send a run folder to MLflow", "posttrain.verbs.track"),
-    "submit": ("start a run or a schedule on Kubeflow or Argo", "posttrain.submit"),
+    "mlflow": ("set up an MLflow server, or move its database", "posttrain.verbs.mlflow"),
+    "sandbox": ("run code for others behind walls, by HTTP", "posttrain.sandbox.service"),
+    "submit": ("start a run on Kubeflow or Argo", "posttrain.verbs.submit"),
+    "status": ("say how far a run is, here or on a cluster", "posttrain.verbs.status"),
+    "logs": ("print what a task of a run wrote", "posttrain.verbs.logs"),
+    "cancel": ("stop a run on a cluster; its checkpoints stay", "posttrain.verbs.cancel"),
+    "schedule": ("start a graph on a cluster again and again", "posttrain.verbs.schedule"),
+    "cost": ("say what a run spent, and what a point of score cost", "posttrain.verbs.cost"),
     "rollback": ("move the champion alias back to the last good model", "posttrain.verbs.rollback"),
     "card": ("write the card of a dataset folder, Markdown and HTML", "posttrain.verbs.card"),
     "trace": ("tell of a row where it came from and what it reached", "posttrain.verbs.trace"),
@@ -68,8 +75,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     os.environ.setdefault("OMP_NUM_THREADS", str(threads()))
+    with interruption.listening():
+        return dispatched(argv)
+
+
+def dispatched(argv: Sequence[str]) -> int:
+    """Dispatch, and turn what was raised into an exit code."""
     try:
-        with_signals()
         return dispatch(argv)
     except PosttrainError as error:
         for fault in error.faults:
@@ -84,20 +96,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MemoryError:
         traceback.print_exc()
         return 1
-
-
-def with_signals() -> None:
-    """Turn SIGTERM (a pod is being taken away) into exit code 75; scratch keeps the work."""
-
-    def preempted(number: int, frame: FrameType | None) -> None:
-        raise TransientError(
-            Fault("preempted", "SIGTERM", "the machine is being taken away", "run it again")
-        )
-
-    try:
-        signal.signal(signal.SIGTERM, preempted)
-    except ValueError:
-        return  # not the main thread: a test or a notebook keeps its own handlers
 
 
 def dispatch(argv: Sequence[str]) -> int:
@@ -139,80 +137,6 @@ def overview() -> str:
     )
 
 
-class Parser(argparse.ArgumentParser):
-    """An argument parser whose complaints are `ConfigError`s with the accepted names."""
-
-    def error(self, message: str) -> None:  # type: ignore[override]
-        names = [option for action in self._actions for option in action.option_strings]
-        unknown = message.removeprefix("unrecognized arguments: ").split(" ")[0]
-        mend = accepted(unknown, names) if message.startswith("unrecog") else f"see {self.prog} -h"
-        raise ConfigError(Fault(message, self.prog, "the command line does not parse", mend))
-
-
-def stage_parser(stage: Stage) -> Parser:
-    """The command line of a stage."""
-    parser = Parser(
-        prog=f"posttrain {stage.name}",
-        description=(sys.modules[stage.run.__module__].__doc__ or "").strip(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    ports = parser.add_argument_group("ports (folders)")
-    for parameter in stage.ports:
-        ports.add_argument(
-            f"--{parameter.name.replace('_', '-')}",
-            type=Path,
-            required=parameter.required,
-            nargs="+" if parameter.many else None,
-            metavar="PATH",
-            help=f"{'output' if parameter.port.output else 'input'}: {parameter.port.kind}",
-        )
-    options = parser.add_argument_group("options (they outrank the recipe)")
-    for name, field in stage.config.model_fields.items():
-        options.add_argument(
-            f"--{name.replace('_', '-')}",
-            dest=f"option_{name}",
-            type=flag_value,
-            default=argparse.SUPPRESS,
-            metavar="VALUE",
-            help=option_help(field),
-        )
-    run = parser.add_argument_group("run")
-    run.add_argument("--recipe", default="", help="name of a shipped recipe, or a YAML file")
-    run.add_argument("--task", default=stage.name, help="section of the recipe and name of the run")
-    run.add_argument("--overrides", default="", help="JSON: sections laid over the recipe's")
-    run.add_argument("--store", type=Path, default=None, help=f"finished work [{DEFAULT_STORE}]")
-    run.add_argument("--run-folder", type=Path, default=None, help="records, curves")
-    run.add_argument("--metrics", type=Path, default=None, help="report's numbers")
-    run.add_argument("--tracking", choices=("on", "defer", "off"), default=None)
-    run.add_argument("--force", action="store_true", help="run even if the store has the result")
-    run.add_argument("--json", action="store_true", help="print the report as JSON")
-    return parser
-
-
-def option_help(field: FieldInfo) -> str:
-    """Description and default of an option; argparse takes `%` for its own."""
-    default = field.get_default(call_default_factory=True)
-    return f"{field.description or ''} [{default}]".replace("%", "%%")
-
-
-def parse(argv: Sequence[str]) -> tuple[Stage, argparse.Namespace]:
-    """Parse a stage's command line; raise `ConfigError` if it does not fit the stage."""
-    stage = load_stage(argv[0])
-    arguments = stage_parser(stage).parse_args(list(argv[1:]))
-    if TASKS.get(arguments.task) != stage.name:
-        fitting = [task for task, name in TASKS.items() if name == stage.name]
-        raise ConfigError(
-            Fault(
-                f"`{arguments.task}` is not a task of `{stage.name}`",
-                "--task",
-                "each task belongs to one stage",
-                accepted(arguments.task, fitting),
-            )
-        )
-    return stage, arguments
-
-
 def layers_of(recipe: str, overrides: str) -> list[Recipe]:
     """The recipe and the overrides, weakest first, with environment placeholders filled in."""
     named = [load_recipe(recipe, TASKS)] if recipe else []
@@ -252,8 +176,10 @@ def run_stage(argv: Sequence[str]) -> int:
         for name, value in vars(arguments).items()
         if name.startswith("option_") and value != ""
     }
+    work = execution_on(arguments.machines, stage.name)
     layers = layers_of(arguments.recipe, arguments.overrides)
-    config = resolve(stage.config, stage.name, arguments.task, layers, flags)
+    given = (stage.config, stage.name, arguments.task, layers, flags)
+    config = resolve(*given, try_plugins=False)
     run_folder = arguments.run_folder or Path(os.environ.get("POSTTRAIN_RUN") or "runs/manual")
     paths = {p.name: getattr(arguments, p.name) for p in stage.ports}
     request = Request(
@@ -267,14 +193,23 @@ def run_stage(argv: Sequence[str]) -> int:
         force=arguments.force,
         recipe=arguments.recipe,
     )
+    if not seems_held(request):
+        resolve(*given)
     tracking = arguments.tracking or os.environ.get("POSTTRAIN_TRACKING", "on")
-    record = led(request, lambda: tracked(request, tracking))
+    account = (run_folder, arguments.task, stage.name, arguments.run_budget, arguments.prices)
+    with metered(*account) as meter, heartbeat.watched():
+        request = replace(request, costs=meter.conclude)
+        record = led(request, lambda: tracked(request, tracking, work))
     if record is None:
         return 0
     if stage.announce and not record["cached"]:
         print(stage.announce(request.outputs, config, os.environ), end="", file=sys.stderr)
     if arguments.metrics:
-        write_json(arguments.metrics, record["report"])
+        with mended_disk_at(arguments.metrics):
+            write_json(arguments.metrics, record["report"])
+    if arguments.digest:
+        files = {port: file_digest(folder / MANIFEST) for port, folder in request.outputs.items()}
+        arguments.digest.write_text(digest_of(files), encoding="utf-8")
     if arguments.json:
         print(json.dumps(record["report"], indent=2, sort_keys=True))
     return 0
@@ -290,7 +225,9 @@ def led(request: Request, work: Callable[[], dict[str, Any]]) -> dict[str, Any] 
     from posttrain.rl.follow import dismiss, follow
 
     if not leads:
-        follow(request.config, request.inputs["policy"])  # type: ignore[arg-type]
+        with interruption.at_work():
+            follow(request.config, request.inputs["policy"])  # type: ignore[arg-type]
+        interruption.heed()
         return None
     try:
         return work()
@@ -298,15 +235,27 @@ def led(request: Request, work: Callable[[], dict[str, Any]]) -> dict[str, Any] 
         dismiss()
 
 
-def tracked(request: Request, tracking: str) -> dict[str, Any]:
+def execution_on(machines: int, stage: str) -> Callable[[Request], dict[str, Any]]:
+    """`execute` here, or on so many machines of the cluster that this pod belongs to."""
+    if machines == 1:
+        return execute
+    from posttrain.trainjob.job import execute_on, refuse
+
+    refuse(stage, machines)
+    return partial(execute_on, machines=machines)
+
+
+def tracked(
+    request: Request, tracking: str, work: Callable[[Request], dict[str, Any]]
+) -> dict[str, Any]:
     """Execute, sending metrics to MLflow meanwhile unless someone else does or nobody shall."""
     if tracking != "on" or request.run_folder is None:
-        return execute(request)
+        return work(request)
     from posttrain.tracking import live, ship
 
     parent = os.environ.get("MLFLOW_RUN_ID")
     with live(request.run_folder, tracking_uri(), parent=parent):
-        record = execute(request)
+        record = work(request)
     print(ship(request.run_folder, tracking_uri(), parent=parent), file=sys.stderr)
     return record
 

@@ -145,8 +145,14 @@ def resolve(
     task: str,
     layers: list[Recipe],
     flags: Mapping[str, Any],
+    *,
+    try_plugins: bool = True,
 ) -> Config:
-    """Merge the layers and validate; every fault names file, section and key."""
+    """Merge the layers and validate; every fault names file, section and key.
+
+    To try a plug-in is to import its family, often torch with it: a result that the store holds
+    can do without.
+    """
     merged: dict[str, Any] = {}
     origin: dict[str, str] = {}
     for layer in layers:
@@ -160,13 +166,13 @@ def resolve(
     for key, value in method_options(stage, merged, origin).items():
         if key not in merged:
             merged[key], origin[key] = value, f"method {merged['method']}:{stage}.{key}"
-    faults = list(plugin_faults(config, merged, origin))
     try:
         resolved = config.model_validate(merged)
     except ValidationError as error:
+        faults = plugin_faults(config, merged, origin)
         raise ConfigError(*_located(error, origin, stage, config), *faults) from None
-    if faults:
-        raise ConfigError(*faults)
+    if try_plugins and (faulty := list(plugin_faults(config, merged, origin))):
+        raise ConfigError(*faulty)
     return resolved
 
 

@@ -5,20 +5,18 @@ finished key is never run again; a killed one finds its scratch under the same k
 """
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from posttrain import provenance
+from posttrain import interruption, provenance
 from posttrain.artifacts import (
     ANY,
     CURVES,
@@ -36,18 +34,20 @@ from posttrain.artifacts import (
     write_manifest,
 )
 from posttrain.config import StageConfig
-from posttrain.errors import ConfigError, DataError, Fault, PosttrainError, TransientError
+from posttrain.disk import locked, mended_disk_at
+from posttrain.durable import discard, rename, settle
+from posttrain.errors import DataError, Fault, PosttrainError
 from posttrain.exposure import behind
 from posttrain.journal import Journal
-from posttrain.stages import Stage
+from posttrain.stages import PortParameter, Stage
 
 RECORD = "record.json"
-UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST)
 
 
 @dataclass(frozen=True)
 class Request:
-    """One stage to run: where its inputs are and where its outputs shall appear."""
+    """One stage to run: where its inputs are and where its outputs shall appear. `costs` tells of a
+    finished task's record what the task has cost."""
 
     stage: Stage
     task: str
@@ -58,6 +58,7 @@ class Request:
     run_folder: Path | None = None
     force: bool = False
     recipe: str = ""
+    costs: Callable[[Mapping[str, Any]], Mapping[str, float]] | None = None
 
 
 @dataclass(frozen=True)
@@ -89,11 +90,13 @@ def execute(request: Request) -> dict[str, Any]:
         cached = stale is None
         reason = "unchanged: restored from the store" if cached else why(stale or "", before, key)
         if not cached:
-            make(request, key, entry, manifests, started)
-        for port, target in request.outputs.items():
-            publish(entry / port, target)
+            with interruption.at_work():
+                make(request, key, entry, manifests, started)
         record = json.loads((entry / RECORD).read_text(encoding="utf-8"))
-        state_exposure(request, manifests, record["report"])
+        for parameter in request.stage.outputs:
+            told = with_exposure(request, parameter, entry, manifests, record["report"])
+            publish(entry / parameter.name, request.outputs[parameter.name], told)
+        discard(request.store / "work" / key.digest)
     record |= {
         "task": request.task,
         "recipe": request.recipe,
@@ -107,8 +110,10 @@ def execute(request: Request) -> dict[str, Any]:
             for port, target in request.outputs.items()
         },
     }
+    record["cost"] = request.costs(record) if request.costs else {}
     if request.run_folder:
-        keep_record(request, record, entry)
+        with mended_disk_at(request.run_folder):
+            keep_record(request, record, entry)
     return dict(record)
 
 
@@ -130,21 +135,41 @@ def key_of(request: Request, manifests: Mapping[str, list[Manifest]]) -> Key:
     return Key(parts)
 
 
-def state_exposure(
-    request: Request, manifests: Mapping[str, list[Manifest]], report: Mapping[str, Any]
-) -> None:
-    """Say in the outputs' manifests which tests their data were checked against.
+def expected_key(request: Request) -> Key:
+    """The key that `execute` finds if the inputs are what their manifests say."""
+    manifests: dict[str, list[Manifest]] = {}
+    for port, given in request.inputs.items():
+        folders = [given] if isinstance(given, Path) else given
+        manifests[port] = [read_manifest(folder) for folder in folders]
+    return key_of(request, manifests)
 
-    Not in the store's: the same rows may since have been checked against more tests, and a
+
+def seems_held(request: Request) -> bool:
+    """Whether the store looks as if it had the result; `execute` verifies that."""
+    try:
+        return (request.store / expected_key(request).digest / RECORD).is_file()
+    except PosttrainError:
+        return False
+
+
+def with_exposure(
+    request: Request,
+    parameter: PortParameter,
+    entry: Path,
+    manifests: Mapping[str, list[Manifest]],
+    report: Mapping[str, Any],
+) -> Manifest:
+    """The manifest of an output, which says what tests its data were checked against.
+
+    That of the store does not: the same rows may since have been checked against more tests, and a
     restored result shall tell of it without being made again.
     """
+    manifest = read_manifest(entry / parameter.name)
+    if parameter.port.kind in (VERDICT, PAGE):
+        return manifest
     own = request.stage.exposure
     found = own(request.config, report) if own else behind(manifests)
-    for parameter in request.stage.outputs:
-        target = request.outputs[parameter.name]
-        manifest = read_manifest(target)
-        if parameter.port.kind not in (VERDICT, PAGE) and manifest.exposure != found:
-            write_manifest(target, manifest.model_copy(update={"exposure": found}))
+    return manifest.model_copy(update={"exposure": found})
 
 
 def verify_inputs(request: Request) -> dict[str, list[Manifest]]:
@@ -159,6 +184,11 @@ def verify_inputs(request: Request) -> dict[str, list[Manifest]]:
                 manifests.setdefault(parameter.name, []).append(found)
             except PosttrainError as error:
                 faults += error.faults
+            except PermissionError as error:
+                mend = "give this user leave to read it"
+                faults.append(
+                    Fault("cannot read", str(error.filename), os.strerror(errno.EACCES), mend)
+                )
     if faults:
         raise DataError(*faults)
     return manifests
@@ -236,62 +266,24 @@ def make(
             kind = next(iter(manifests.values()))[0].record
         seal(outputs[parameter.name], kind, parameter.name, about, journal.curves)
     write_json(work / "outputs" / RECORD, about)
-    shutil.rmtree(entry, ignore_errors=True)
-    (work / "outputs").rename(entry)
-    shutil.rmtree(work)
+    discard(entry)
+    rename(work / "outputs", entry)
 
 
 def seal(folder: Path, kind: str, port: str, about: Mapping[str, Any], curves: Path) -> Manifest:
-    """Write the manifest of a finished folder, last and atomically."""
+    """Write the manifest of a finished folder, last and atomically, over what is on disk."""
     if not folder.is_dir():
         raise RuntimeError(f"stage {about['stage']} did not write its output `{port}`")
     files = content_files(folder)
     rows = sum(1 for _ in read_lines(folder / ROWS)) if ROWS in files else None
     if curves.is_file():
         shutil.copyfile(curves, folder / CURVES)
+    settle(folder)
     manifest = Manifest(
         record=kind, rows=rows, digest=digest_of(files), files=files, port=port, **about
     )
     write_manifest(folder, manifest)
     return manifest
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold a lock file, so that two runs of one key do the work once."""
-    with mended_disk_at(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("w")
-    with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-@contextmanager
-def mended_disk_at(where: Path) -> Iterator[None]:
-    """Tell a full or read-only disk as what it is, not as a bug."""
-    try:
-        yield
-    except OSError as error:
-        place = str(error.filename or where)
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise disk_full(place) from error
-        if error.errno in UNWRITABLE:
-            raise ConfigError(
-                Fault("cannot write", place, os.strerror(error.errno), "give a writable path")
-            ) from error
-        raise
-    except Exception as error:
-        # safetensors and torch report a full disk as an error class of their own.
-        if f"os error {errno.ENOSPC}" in str(error) or "No space left" in str(error):
-            raise disk_full(str(where)) from error
-        raise
-
-
-def disk_full(place: str) -> TransientError:
-    """A full disk: the work was sound, and its checkpoints stay for the next run."""
-    why_ = os.strerror(errno.ENOSPC)
-    return TransientError(Fault("disk full", place, why_, "free some room and run again"))
 
 
 def record_path(run_folder: Path, task: str) -> Path:
@@ -330,12 +322,13 @@ def why(stale: str, before: Mapping[str, Any] | None, key: Key) -> str:
 def keep_record(request: Request, record: Mapping[str, Any], entry: Path) -> None:
     """Write the task's record and curves into the run folder."""
     assert request.run_folder is not None
-    write_json(record_path(request.run_folder, request.task), record)
     first = next((entry / p.name / CURVES for p in request.stage.outputs), None)
     if first and first.is_file():
         home = request.run_folder / "stages" / request.task
         home.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(first, home / CURVES)
+    # Last: where a record is, tracking takes the curves for whole.
+    write_json(record_path(request.run_folder, request.task), record)
     print(summary_line(record), file=sys.stderr, flush=True)
 
 

@@ -18,10 +18,12 @@ import transformers
 from transformers import PrinterCallback, TrainerCallback
 
 from posttrain.artifacts import write_json
+from posttrain.durable import settle
 from posttrain.journal import Journal
 from posttrain.training import TrainingConfig
 
 COMPLETE = "complete.json"
+SUMS = "sums.json"
 CURVES = {
     "loss": "loss",
     "learning_rate": "learning_rate",
@@ -81,7 +83,7 @@ def adapter(config: TrainingConfig, task: str) -> Any:
 
 
 class JournalCallback(TrainerCallback):  # type: ignore[misc]
-    """Sends the Trainer's numbers to the journal and marks each checkpoint as complete."""
+    """Sends the Trainer's numbers to the journal."""
 
     def __init__(self, journal: Journal, checkpoint_every: int) -> None:
         self.journal = journal
@@ -98,12 +100,48 @@ class JournalCallback(TrainerCallback):  # type: ignore[misc]
         if metrics:
             self.journal.log(state.global_step, **metrics)
 
+
+class CheckpointCallback(TrainerCallback):  # type: ignore[misc]
+    """Marks each checkpoint as complete, and has one written when the stage is asked to stop.
+
+    Such a checkpoint falls between two points of the curves; it keeps what the Trainer has added
+    up since the last one, or the next point would be another than without a stop.
+    """
+
+    def __init__(self, trainer: Any, journal: Journal, resumed: Path | None) -> None:
+        self.trainer, self.journal, self.resumed = trainer, journal, resumed
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if self.resumed is None or not (self.resumed / SUMS).is_file():
+            return
+        sums = json.loads((self.resumed / SUMS).read_text(encoding="utf-8"))
+        self.trainer._tr_loss += sums["loss"]
+        self.trainer._globalstep_last_logged = sums["logged"]
+        for name, values in sums["metrics"].items():
+            self.trainer._metrics["train"][name] = values
+        # If no step is left, none sets it, and the last point would be one of evaluation.
+        self.trainer.model.train()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        control.should_save |= self.journal.stopping
+
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        mark_complete(Path(args.output_dir) / f"checkpoint-{state.global_step}")
+        checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        metrics = getattr(self.trainer, "_metrics", {"train": {}})["train"]
+        sums = {
+            "loss": self.trainer._tr_loss.item(),
+            "logged": self.trainer._globalstep_last_logged,
+            "metrics": dict(metrics),
+        }
+        write_json(checkpoint / SUMS, sums)
+        self.journal.sync()
+        mark_complete(checkpoint)
+        self.journal.pause()
 
 
 def mark_complete(checkpoint: Path) -> None:
-    """Write the marker: the name and size in bytes of each file of the checkpoint."""
+    """Write the marker, last: the name and size in bytes of each file of the checkpoint."""
+    settle(checkpoint)
     write_json(checkpoint / COMPLETE, file_sizes(checkpoint))
 
 
@@ -148,6 +186,7 @@ def train(trainer: Any, journal: Journal) -> Trained:
     # TRL writes a model card into every checkpoint; nobody reads it there.
     trainer.create_model_card = lambda *_, **__: None
     checkpoint = latest_checkpoint(journal.scratch)
+    trainer.add_callback(CheckpointCallback(trainer, journal, checkpoint))
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     logged = [entry for entry in trainer.state.log_history if "loss" in entry]
     # The trainer leaves its autocast around the forward pass; measurements must not run in it.

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from posttrain.artifacts import read_rows, write_rows
+from posttrain.durable import rename, synced
 from posttrain.engines import Engine, Sampling
 from posttrain.records import Prompt, Sample, content_id
 from posttrain.rewards.verifiers import Claim, prediction, verify, verify_all
@@ -33,7 +34,8 @@ def in_chunks(
         if not (scratch / file).is_file():
             rows = score(items[start : start + size], start)
             write_rows(scratch, rows, f"{file}.partial")
-            (scratch / f"{file}.partial").rename(scratch / file)
+            synced(scratch / f"{file}.partial")
+            rename(scratch / f"{file}.partial", scratch / file)
         yield list(read_rows(scratch, Sample, file))
 
 

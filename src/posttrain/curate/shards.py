@@ -10,9 +10,11 @@ import json
 import multiprocessing
 import os
 import shutil
+import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import connection
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -26,6 +28,7 @@ from pydantic import ValidationError
 
 from posttrain.artifacts import MAX_ROW_BYTES, ROWS, read_rows
 from posttrain.curate.batch import SCHEMA, Batch
+from posttrain.errors import Fault, TransientError
 from posttrain.records import RawRow
 
 Result = TypeVar("Result")
@@ -130,8 +133,13 @@ def each(
         yield from map(work, shards)
         return
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, context, _enter, (work,)) as pool:
-        yield from pool.map(_call, shards)
+    try:
+        with ProcessPoolExecutor(workers, context, _enter, (work,)) as pool:
+            yield from pool.map(_call, shards)
+    except BrokenProcessPool as error:
+        why = f"{error}; out of memory?"
+        mend = "take fewer `workers` or more memory; run again, finished shards are kept"
+        raise TransientError(Fault("a worker was killed", "curate.workers", why, mend)) from error
 
 
 _work: Callable[[Shard], Any]
@@ -141,6 +149,8 @@ def _enter(work: Callable[[Shard], Any]) -> None:
     """Make a process ready: it works for the one that started it, and ends with it."""
     global _work
     _work = work
+    # Its parent decides when to stop, and a shard that is begun may be finished.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -178,7 +188,10 @@ def write_whole(folder: Path, write: Callable[[Path], None]) -> None:
 def write_array(path: Path, array: NDArray[Any]) -> None:
     """Write an array so that it can be mapped; a full disk is an OSError with its number."""
     with path.open("wb") as file:
-        np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
+        # numpy writes past the Python file, and tells of a full disk without the number.
+        header = np.lib.format.header_data_from_array_1_0(array := np.ascontiguousarray(array))
+        np.lib.format.write_array_header_1_0(file, header)
+        file.write(array.tobytes())
 
 
 def open_for(scratch: Path, plan: dict[str, Any]) -> Path:

@@ -7,7 +7,6 @@ Left out on purpose: mending of rows (a mended row is a guess), and choosing amo
 which is the work of `select`.
 """
 
-import shutil
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from posttrain.artifacts import ROWS, In, Out, read_manifest, write_json
 from posttrain.config import Family, Field, Plugin, Report, StageConfig
 from posttrain.curate.ledger import DropSample, Flow, Ledger, LengthBias, SuiteCheck
+from posttrain.durable import discard
 from posttrain.exposure import Exposure, version_of
 from posttrain.journal import Journal
 from posttrain.plugins import build
@@ -105,10 +105,11 @@ def run(
     learn_all(rows, operators, shards, workers)
     for done in execute(partial(map_shard, rows, work, operators), shards, workers):
         journal.progress(done + 1, len(shards), "shard")
+        journal.pause()
     finished = [Finished(work, shard) for shard in shards]
     outputs = (evaluation, demonstrations, preferences, prompts)
     report = conclude(config, operators, finished, rows=rows, outputs=outputs)
-    shutil.rmtree(work)
+    discard(work)
     return report
 
 

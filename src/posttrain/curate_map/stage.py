@@ -64,6 +64,7 @@ def run(
     mapped = execute(partial(map_shard, rows, work, operators), shards, workers)
     for done, _ in enumerate(mapped, 1):
         journal.progress(done, len(shards), "shard")
+        journal.pause()
     keep(part, work, shards, finished)
     ledgers = [Finished(work, shard).ledger for shard in shards]
     return CurateMapReport(

@@ -5,7 +5,6 @@ The newest two are kept. One whose digest does not match is passed over for the 
 
 import hashlib
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from posttrain.artifacts import file_digest
+from posttrain.durable import rename, settle
 
 KEPT = 2
 _TENSORS = "tensors.safetensors"
@@ -40,11 +40,9 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     tensor_digest = file_digest(partial / _TENSORS)
     digests = {"state": hashlib.sha256(body.encode()).hexdigest(), "tensors": tensor_digest}
     (partial / _STATE).write_text(json.dumps({"digests": digests, "body": body}), encoding="utf-8")
-    for path in (partial / _TENSORS, partial / _STATE):
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
+    settle(partial)
     shutil.rmtree(target, ignore_errors=True)
-    partial.rename(target)
+    rename(partial, target)
     for old in complete(folder)[:-KEPT]:
         shutil.rmtree(old)
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, distributed
 
 from posttrain.engines.likelihood import Row
+from posttrain.interruption import ask, asked, grace_seconds
 
 Fact = TypeVar("Fact")
 
@@ -64,6 +65,13 @@ def first_says(fact: Fact) -> Fact:
     said = [fact]
     distributed.broadcast_object_list(said, src=0)
     return said[0]
+
+
+def hear() -> None:
+    """Ask here what was asked of any process: one machine that goes takes the crew with it."""
+    if place().size > 1:
+        for error in filter(None, exchange(asked())):
+            ask(error, grace_seconds())
 
 
 def exchange(fact: Fact) -> list[Fact]:

@@ -173,8 +173,9 @@ class Generator:
 
 def serve(pipe: Connection, job: Job) -> None:
     """The body of the process: answer tickets until the trainer hangs up."""
-    # Ctrl-C is the trainer's to handle; it takes its generator down.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Ctrl-C and a machine that goes are the trainer's to handle; it takes its generator down.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     for name in CREW:
         os.environ.pop(name, None)
     lock, loaded = Lock(), Event()

@@ -17,7 +17,7 @@ from torch import Tensor
 from posttrain.engines.likelihood import Row
 from posttrain.errors import DataError, Fault
 from posttrain.rl.adapters import load_trainee
-from posttrain.rl.crew import add_gradients, exchange, first_says, place, share
+from posttrain.rl.crew import add_gradients, exchange, first_says, hear, place, share
 from posttrain.rl.experience import Lesson
 from posttrain.rl.hooks import Hook, UpdateFacts
 from posttrain.rl.ledger import OWN
@@ -217,6 +217,7 @@ class Learner:
     def _learn(self, batches: Sequence[Sequence[Lesson]], learning_rate: float) -> dict[str, float]:
         found = [metrics for batch in batches if (metrics := self.update(batch, learning_rate))]
         self._tell_whole()
+        hear()
         names = dict.fromkeys(name for metrics in found for name in metrics)
         return {name: fmean(m[name] for m in found if name in m) for name in names}
 

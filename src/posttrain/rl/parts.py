@@ -167,6 +167,7 @@ class Loop(NamedTuple):
         state = {name: holder.state() for name, holder in self._holders().items()}
         tensors = {f"learner/{name}": t for name, t in self.learner.tensors().items()}
         tensors |= {f"critic/{name}": t for name, t in self.critic.tensors().items()}
+        journal.sync()
         save_checkpoint(journal.scratch, Checkpoint(done, tensors, state))
 
     def close(self) -> None:

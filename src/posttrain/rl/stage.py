@@ -95,8 +95,9 @@ def run(
             metrics |= estimate.metrics | critic.metrics() | parts.replay.metrics()
             metrics |= explorer.pool.metrics() | seconds | meter.read() | {"lr": rate}
             ledger.enter(step, drawn, [lesson for batch in batches for lesson in batch], metrics)
-            if (step + 1) % config.checkpoint_every == 0:
+            if (step + 1) % config.checkpoint_every == 0 or journal.stopping:
                 loop.keep(journal, step + 1)
+                journal.pause()
 
     save_policy(learner.policy.model, learner.policy.tokenizer, trained)
     return RLReport(
