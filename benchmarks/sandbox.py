@@ -17,6 +17,7 @@ from pathlib import Path
 from statistics import median
 
 from posttrain.sandbox import Limits, run_sandboxed, why_not
+from posttrain.sandbox.backends import BACKENDS
 from posttrain.sandbox.verdicts import CodeTests, cores, examine
 
 TESTS = CodeTests(tests="assert add(2, 3) == 5\n", names=("add",))
@@ -55,7 +56,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    backends = [name for name in ("bubblewrap", "namespaces", "limits") if not why_not(name)]
+    backends = [name for name in BACKENDS if not why_not(name)]
     found: dict[str, list[float]] = {}
     for _ in range(given.turns):
         for workers in sorted({1, cores()}):

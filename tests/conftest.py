@@ -11,7 +11,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import pytest
 from hypothesis import settings
 
-from posttrain.artifacts import Manifest, content_files, digest_of, write_manifest
+from posttrain.artifacts import Manifest, content_files, digest_of, write_json, write_manifest
 from posttrain.journal import Journal
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
@@ -88,4 +88,36 @@ def tiny_policy(tmp_path_factory: pytest.TempPathFactory, seal: Callable[..., Ma
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     seal(folder, "policy", task="base")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def judge(
+    tiny_policy: Path, seal: Callable[..., Manifest], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A random judge with the policy's body, and a panel that lets it."""
+    import torch
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    from posttrain.reward_model.panel import (
+        PANEL,
+        Invariance,
+        ScoredPair,
+        Thresholds,
+        judge_the_judge,
+    )
+
+    folder = tmp_path_factory.mktemp("judge") / "judge"
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        model = AutoModelForSequenceClassification.from_pretrained(tiny_policy, num_labels=1)
+    tokenizer = AutoTokenizer.from_pretrained(tiny_policy)
+    model.config.pad_token_id = tokenizer.pad_token_id
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    pair = ScoredPair(source="test", chosen=2.0, rejected=1.0, chosen_length=9, rejected_length=9)
+    steady = Invariance(padding_left=0, padding_right=0, order=0, trainer=0, bos=None)
+    panel = judge_the_judge([pair], steady, Thresholds(max_ece=1))
+    write_json(folder / PANEL, panel.model_dump(mode="json"))
+    seal(folder, "judge")
     return folder

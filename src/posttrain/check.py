@@ -8,11 +8,14 @@ import shutil
 import socket
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
-from posttrain.cli import DEFAULT_STORE, Parser, layers_of, tracking_uri
+from posttrain import sandbox
+from posttrain.cli import DEFAULT_STORE, layers_of, tracking_uri
+from posttrain.command_line import Parser
 from posttrain.config import Recipe, resolve
 from posttrain.errors import Fault, PosttrainError
 from posttrain.stages import TASKS, load_stage
@@ -71,7 +74,8 @@ def problems(
             faults += error.faults
     if "base" in configs:
         faults += list(model_faults(configs["base"].model, memory))
-    return [*dict.fromkeys(faults), *disk_faults(run_folder), *service_faults(tracking_uri())]
+    services = [*service_faults(tracking_uri()), *sandbox_faults(faults)]
+    return [*dict.fromkeys(faults), *disk_faults(run_folder), *services]
 
 
 def model_faults(model: str, memory_gib: float | None) -> Iterator[Fault]:
@@ -128,6 +132,14 @@ def service_faults(uri: str) -> Iterator[Fault]:
             str(error),
             "start it; until then metrics are kept in the run folder (`posttrain track`)",
         )
+
+
+def sandbox_faults(told: Sequence[Fault]) -> Iterator[Fault]:
+    """A sandbox service that does not answer, unless a task that runs code has told of it."""
+    if sandbox.service_named():
+        for fault in sandbox.faults():
+            if fault not in told:
+                yield replace(fault, what=f"warning: {fault.what}")
 
 
 def report(faults: Sequence[Fault]) -> bool:

@@ -8,18 +8,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
-from posttrain.artifacts import Manifest, write_json
+from posttrain.artifacts import Manifest
 from posttrain.benchmark.stage import BenchmarkConfig, BenchmarkReport, run
 from posttrain.journal import Journal
-from posttrain.reward_model.panel import (
-    PANEL,
-    Invariance,
-    ScoredPair,
-    Thresholds,
-    judge_the_judge,
-)
 
 DATA = Path(
     os.environ.get("POSTTRAIN_DATA") or Path(__file__).parents[2].resolve() / "../shared/data"
@@ -138,25 +129,3 @@ def told_without_a_hub(program: str) -> list[str]:
         check=True,
     )
     return re.split(r"\n(?=\S)", found.stdout.strip())
-
-
-@pytest.fixture(scope="module")
-def judge(tiny_policy: Path, seal: Seal, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random judge with the policy's body, and a panel that lets it."""
-    import torch
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
-
-    folder = tmp_path_factory.mktemp("judge") / "judge"
-    with torch.random.fork_rng():
-        torch.manual_seed(1)
-        model = AutoModelForSequenceClassification.from_pretrained(tiny_policy, num_labels=1)
-    tokenizer = AutoTokenizer.from_pretrained(tiny_policy)
-    model.config.pad_token_id = tokenizer.pad_token_id
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    pair = ScoredPair(source="test", chosen=2.0, rejected=1.0, chosen_length=9, rejected_length=9)
-    steady = Invariance(padding_left=0, padding_right=0, order=0, trainer=0, bos=None)
-    panel = judge_the_judge([pair], steady, Thresholds(max_ece=1))
-    write_json(folder / PANEL, panel.model_dump(mode="json"))
-    seal(folder, "judge")
-    return folder

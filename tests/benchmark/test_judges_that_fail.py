@@ -9,7 +9,8 @@ from posttrain.benchmark.suites import Item
 from posttrain.benchmark.suites.sources import prompt_of
 from posttrain.engines import Sampling
 from posttrain.engines.transformers import TransformersEngine
-from posttrain.errors import Fault, TransientError
+from posttrain.errors import TransientError
+from posttrain.interruption import PREEMPTED, ask, at_work, listening
 from posttrain.policies import load_policy
 
 
@@ -27,7 +28,8 @@ class Gone:
     """The machine is taken away."""
 
     def score(self, prompts: list[str], responses: list[str]) -> list[float]:
-        raise TransientError(Fault("preempted", "here", "it goes", "again"))
+        ask(PREEMPTED)
+        raise PREEMPTED
 
 
 class FirstPlace:
@@ -64,7 +66,7 @@ def test_judges_that_fail_are_counted(tiny_policy: Path) -> None:
     rows = persona(away)(engine, "s", items(6), how)
     assert [row.measures for row in rows] == [{"unscored": 1.0}] * 6
     assert away.asked == 1 + PATIENCE
-    with pytest.raises(TransientError):
+    with listening(), at_work(), pytest.raises(TransientError):
         persona(Gone())(engine, "s", items(1), how)
     swayed = against_baseline(FirstPlace())(engine, "s", items(2, options=("theirs",)), how)
     assert [row.correct for row in swayed if row.response.strip()] == [

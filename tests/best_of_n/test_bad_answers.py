@@ -10,7 +10,8 @@ from tests.best_of_n.conftest import Seal, go, samples
 
 from posttrain.artifacts import read_rows, write_rows
 from posttrain.best_of_n.drawing import PATIENCE, asked, judged
-from posttrain.errors import Fault, TransientError
+from posttrain.errors import TransientError
+from posttrain.interruption import PREEMPTED, ask, at_work, listening
 from posttrain.records import Sample
 from posttrain.reward_model.loading import load_judge
 
@@ -40,7 +41,8 @@ class Preempted:
     """The machine is taken away in the middle of a request."""
 
     def score(self, prompts: Sequence[str], responses: Sequence[str]) -> list[float]:
-        raise TransientError(Fault("preempted", "SIGTERM", "the machine goes", "run it again"))
+        ask(PREEMPTED)
+        raise PREEMPTED
 
 
 def said(*texts: str) -> list[Sample]:
@@ -63,7 +65,7 @@ def test_one_bad_answer_costs_its_own_score_alone() -> None:
 
 
 def test_being_preempted_is_no_failure_of_the_judge() -> None:
-    with pytest.raises(TransientError, match="preempted"):
+    with listening(), at_work(), pytest.raises(TransientError, match="preempted"):
         asked(Preempted(), said("a"))
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 import torch
+from tests.benchmark.conftest import config as of_suites
+from tests.benchmark.conftest import go, lay
 
 from posttrain.artifacts import read_rows, write_rows
 from posttrain.best_of_n.stage import BestOfNConfig
@@ -20,6 +22,8 @@ from posttrain.plugins import Plugin, build
 from posttrain.policies import chat_ids, load_policy, response_ids, save_policy
 from posttrain.raw.sources import SOURCES, Skipped, files_read
 from posttrain.records import Preference, Prompt, RawRow, Sample, content_id
+from posttrain.reject.stage import RejectConfig
+from posttrain.reject.stage import run as reject
 from posttrain.reward_model.generative.pairs import case_of, judging_row
 from posttrain.reward_model.generative.templates import COMPACT, TEMPLATES
 from posttrain.reward_model.stage import RewardModelConfig
@@ -318,6 +322,20 @@ def test_a_judge_learns_to_judge_and_best_of_n_asks_it(
     assert any(score is not None for score in judged)
     assert found.outcomes["judge_criteria"] == 2
     assert found.outcomes["judge_asked"] == 2 + 8
+
+    rejected = reject(
+        RejectConfig(samples=2, max_new_tokens=3, verifier=False, keep_truncated=True),
+        policy=tiny_policy,
+        prompts=tmp_path / "evaluation",
+        judge=tmp_path / "judge",
+        demonstrations=tmp_path / "demonstrations",
+        journal=Journal(tmp_path / "reject"),
+    )
+    assert rejected.judge_costs["asked"] == 2 + 4
+    suite = of_suites("mt_bench", data_folder=str(lay(tmp_path / "data", "mt_bench")))
+    benchmarked = go(tmp_path / "benchmark", tiny_policy, suite, judge=tmp_path / "judge")
+    assert benchmarked.judge_costs["asked"] > 0
+    assert 0.0 <= benchmarked.judge_costs["unread_share"] <= 1.0
 
 
 def test_prompts_without_pairs_are_refused(tiny_policy: Path, tmp_path: Path) -> None:

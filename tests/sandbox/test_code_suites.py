@@ -10,10 +10,10 @@ from posttrain.benchmark.programs import told
 from posttrain.benchmark.stage import BenchmarkConfig, preflight, run
 from posttrain.benchmark.suites import CHOICES, Place
 from posttrain.benchmark.suites.mbpp import needed
-from posttrain.errors import ConfigError, DataError
+from posttrain.errors import ConfigError, DataError, TransientError
 from posttrain.journal import Journal
 from posttrain.records import Sample
-from posttrain.sandbox import first_working
+from posttrain.sandbox import first_working, remote
 from posttrain.sandbox.backends import Backend
 from posttrain.sandbox.verdicts import CodeTests, Verdict, examine
 
@@ -128,6 +128,18 @@ def test_a_machine_without_a_sandbox_is_told_before_any_work(
     config = BenchmarkConfig.model_validate(given)
     assert [fault.what for fault in preflight(config)] == ["unknown backend `jail`"]
     with pytest.raises(ConfigError, match="unknown backend"):
+        run(config, policy=tmp_path / "no", scores=tmp_path / "scores", journal=journal)
+
+
+def test_a_service_that_is_away_is_told_before_any_work(
+    data: Path, tmp_path: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Safe to run again, so the exit code is another one than without walls."""
+    monkeypatch.setenv("POSTTRAIN_SANDBOX", "http://127.0.0.1:9")
+    monkeypatch.setattr(remote, "AWAY_SECONDS", 0.0)
+    config = BenchmarkConfig.model_validate({"suites": ["mbpp"], "data_folder": str(data)})
+    assert [fault.what for fault in preflight(config)] == ["the sandbox service does not answer"]
+    with pytest.raises(TransientError):
         run(config, policy=tmp_path / "no", scores=tmp_path / "scores", journal=journal)
 
 

@@ -11,46 +11,16 @@ from posttrain.artifacts import (
     content_files,
     digest_of,
     read_rows,
-    write_json,
     write_rows,
 )
 from posttrain.journal import Journal
 from posttrain.records import Preference, Prompt, Record, content_id
-from posttrain.reward_model.panel import (
-    PANEL,
-    Invariance,
-    ScoredPair,
-    Thresholds,
-    judge_the_judge,
-)
 from posttrain.select.measures import Measured
 from posttrain.select.stage import SelectConfig, SelectReport, run
 
 Seal = Callable[..., Manifest]
 
 TINY = {"rollouts": 2, "max_new_tokens": 3, "chunk": 2}
-
-
-@pytest.fixture(scope="module")
-def judge(tiny_policy: Path, seal: Seal, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random judge with the policy's body, and a panel that lets it."""
-    import torch
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
-
-    folder = tmp_path_factory.mktemp("judge") / "judge"
-    with torch.random.fork_rng():
-        torch.manual_seed(1)
-        model = AutoModelForSequenceClassification.from_pretrained(tiny_policy, num_labels=1)
-    tokenizer = AutoTokenizer.from_pretrained(tiny_policy)
-    model.config.pad_token_id = tokenizer.pad_token_id
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    pair = ScoredPair(source="test", chosen=2, rejected=1, chosen_length=9, rejected_length=9)
-    steady = Invariance(padding_left=0, padding_right=0, order=0, trainer=0, bos=None)
-    panel = judge_the_judge([pair], steady, Thresholds(max_ece=1))
-    write_json(folder / PANEL, panel.model_dump(mode="json"))
-    seal(folder, "judge")
-    return folder
 
 
 def prompts(count: int) -> list[Prompt]:

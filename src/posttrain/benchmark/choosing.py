@@ -10,7 +10,7 @@ from posttrain.config import Plugin
 from posttrain.errors import ConfigError, Fault, PosttrainError
 from posttrain.exposure import EVALUATION, GENERATED, version_of
 from posttrain.plugins import build
-from posttrain.sandbox import faults
+from posttrain.sandbox import backend_of
 
 if TYPE_CHECKING:
     from posttrain.benchmark.stage import BenchmarkConfig
@@ -46,20 +46,26 @@ def chosen(plugins: Sequence[Plugin], data_cutoff: str = "") -> list[Suite]:
     return suites
 
 
-def sandbox_faults(suites: Iterable[Suite]) -> list[Fault]:
-    """What keeps this machine from running the programs that suites ask for."""
+def need_sandbox(suites: Iterable[Suite], *, patient: bool) -> None:
+    """Raise what keeps this machine from running the programs that suites ask for."""
     opted = [
         suite.scoring.get("allow_unsafe", False) for suite in suites if suite.scorer == "programs"
     ]
-    return faults(allow_unsafe=all(opted)) if opted else []
+    if opted:
+        backend_of(allow_unsafe=all(opted), patient=patient)
 
 
-def read_items(suites: Sequence[Suite], place: Place) -> dict[str, list[Item]]:
-    """The items of each suite by its name; raises every fault at once."""
+def read_items(
+    suites: Sequence[Suite], place: Place, *, patient: bool = True
+) -> dict[str, list[Item]]:
+    """The items of each suite by its name; raises every fault at once. Who is patient waits for a
+    sandbox service that is away."""
     items: dict[str, list[Item]] = {}
     errors: list[PosttrainError] = []
-    if untold := sandbox_faults(suites):
-        errors.append(ConfigError(*untold))
+    try:
+        need_sandbox(suites, patient=patient)
+    except PosttrainError as error:
+        errors.append(error)
     for suite in suites:
         try:
             items[suite.name] = suite.items(place)

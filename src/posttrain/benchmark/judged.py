@@ -20,7 +20,7 @@ from posttrain.benchmark.steps import (
 )
 from posttrain.benchmark.suites.suite import Item
 from posttrain.engines import Engine, Sampling
-from posttrain.errors import PosttrainError
+from posttrain.interruption import asked
 from posttrain.records import Sample
 from posttrain.reward_model.protocol import Judge, PairwiseJudge
 from posttrain.samples import generated
@@ -46,7 +46,7 @@ def patiently(
         if len(found) == len(columns[0]):
             return found
     except Exception as error:
-        _raise_if_preempted(error)
+        _raise_if_asked(error)
     answers: list[Answer] = []
     failures = 0
     for row in zip(*columns, strict=True):
@@ -55,14 +55,15 @@ def patiently(
             answers.append(one)
             failures = failures if failures >= PATIENCE else 0
         except Exception as error:
-            _raise_if_preempted(error)
+            _raise_if_asked(error)
             answers.append(otherwise)
             failures += 1
     return answers
 
 
-def _raise_if_preempted(error: Exception) -> None:
-    if isinstance(error, PosttrainError) and error.faults[0].what == "preempted":
+def _raise_if_asked(error: Exception) -> None:
+    """What the stage was asked to stop with is no failure of the judge."""
+    if error is asked():
         raise error
 
 

@@ -109,6 +109,7 @@ def measure(
             rows[draw] += done
             ids = len({row.item_id for row in rows[draw]})
             journal.progress(ids, len(items), f"{suite.name} item")
+            journal.pause()
     return Result(suite, rows, table_of(suite, rows), time.monotonic() - started)
 
 

@@ -20,6 +20,7 @@ from posttrain.benchmark.suites.suite import Item, Suite
 from posttrain.engines import Engine, Sampling
 from posttrain.errors import ConfigError, Fault
 from posttrain.records import Prompt, Sample
+from posttrain.reward_model.costs import spending
 from posttrain.reward_model.protocol import Judge
 from posttrain.samples import generated
 from posttrain.tasks import final_answer
@@ -95,8 +96,11 @@ def needs_judge(suite: Suite) -> bool:
     return suite.scorer not in SCORERS and suite.scorer in JUDGED
 
 
-def scorers_of(suites: Sequence[Suite], folder: Path | None) -> dict[str, Scorer]:
-    """The scorer of each suite, with the judge of a folder where one can use it.
+def scorers_of(
+    suites: Sequence[Suite], folder: Path | None
+) -> tuple[dict[str, Scorer], Callable[[], dict[str, float]]]:
+    """The scorer of each suite, with the judge of a folder where one can use it, and what tells how
+    much that judge was asked since.
 
     Raises ConfigError for every suite that only a judge could score, before the judge is loaded.
     """
@@ -104,11 +108,11 @@ def scorers_of(suites: Sequence[Suite], folder: Path | None) -> dict[str, Scorer
         faults = [judge_wanted(suite) for suite in suites if needs_judge(suite)]
         if faults:
             raise ConfigError(*faults)
-        return {suite.name: scorer_of(suite, None) for suite in suites}
+        return {suite.name: scorer_of(suite, None) for suite in suites}, dict
     from posttrain.reward_model.loading import load_judge
 
     judge = load_judge(folder) if any(suite.scorer in JUDGED for suite in suites) else None
-    return {suite.name: scorer_of(suite, judge) for suite in suites}
+    return {suite.name: scorer_of(suite, judge) for suite in suites}, partial(spending, judge)
 
 
 def scorer_of(suite: Suite, judge: Judge | None) -> Scorer:

@@ -84,7 +84,7 @@ class BenchmarkReport(Report):
     """Per suite: items `n`, `samples` of each, the score under its metric's name with `low`,
     `high`, `stderr`, its other metrics, the shares of truncated, empty and unscored samples, mean
     tokens, seconds; then by difficulty and category, what the second engine says (`disagreements`
-    tells why), what a label audit does to the score, and the `origins` of the items."""
+    tells why), an audit's effect, the items' `origins`, and what a judge that writes was asked."""
 
     suites: dict[str, dict[str, float]]
     by_difficulty: dict[str, dict[str, dict[str, float]]]
@@ -93,6 +93,7 @@ class BenchmarkReport(Report):
     disagreements: dict[str, str]
     audit: dict[str, dict[str, float]]
     origins: dict[str, str]
+    judge_costs: dict[str, float]
     temperature: float
     template: str
     engine: str
@@ -122,7 +123,7 @@ def run(
     other = config.second_engine
     make_second = build(ENGINES, other, "benchmark.second_engine") if other else None
     verdicts = read_audit(config.audit, suites) if config.audit else {}
-    scorers = scorers_of(suites, judge)
+    scorers, spending = scorers_of(suites, judge)
     engine = make_engine(loaded := load_policy(policy))
     results: list[Result] = []
     for step, suite in enumerate(suites):
@@ -134,10 +135,9 @@ def run(
         journal.log(step, **{f"{s.suite}/{s.metric}": s.value for s in result.table})
         results.append(result)
     write_results(scores, results, items, config)
-    second = make_second(loaded) if make_second else None
     how = {suite.name: draw_of(config, suite) for suite in suites}
     n, nats = config.agreement_items, config.agreement_nats
-    agreed = compared(engine, second, items, how, n, nats) if second else {}
+    agreed = compared(engine, make_second(loaded), items, how, n, nats) if make_second else {}
     return BenchmarkReport(
         suites={result.suite.name: result.numbers() for result in results},
         by_difficulty={result.suite.name: result.bands() for result in results},
@@ -146,6 +146,7 @@ def run(
         disagreements={name: found.why for name, found in agreed.items() if found.why},
         audit=audits(results, items, verdicts, config.audit_scores),
         origins={suite.name: origin_of(suite, place) for suite in suites},
+        judge_costs=spending(),
         temperature=config.temperature,
         template=content_id(str(loaded.tokenizer.chat_template)),
         engine=config.engine.name,
@@ -164,8 +165,7 @@ def write_results(
 
     write_rows(scores, (row for result in results for row in result.rows[MAIN]))
     if config.greedy:
-        greedy = (row for result in results for row in result.rows.get(GREEDY, ()))
-        write_rows(scores, greedy, GREEDY_ROWS)
+        write_rows(scores, (row for r in results for row in r.rows.get(GREEDY, ())), GREEDY_ROWS)
     write_rows(scores, (score for result in results for score in result.table), SCORE_ROWS)
     digests = {name: items_digest(found) for name, found in items.items()}
     if config.audit:
@@ -178,7 +178,7 @@ def preflight(config: BenchmarkConfig) -> Iterator[Fault]:
     try:
         suites = chosen(config.suites, config.data_cutoff)
         outside = [suite for suite in suites if isinstance(suite.source, Upstream | Harness)]
-        read_items(outside, Place(None, config.data_folder))
+        read_items(outside, Place(None, config.data_folder), patient=False)
         if config.audit:
             from posttrain.benchmark.audit import read_audit
 

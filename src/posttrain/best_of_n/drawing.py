@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from posttrain import interruption
 from posttrain.artifacts import read_rows, write_json
 from posttrain.engines import Completion, Engine, Request, Sampling, Until
-from posttrain.errors import DataError, Fault, PosttrainError
+from posttrain.errors import DataError, Fault
 from posttrain.records import Prompt, Sample
 from posttrain.reward_model.costs import costs_of
 from posttrain.rewards.verifiers import verifier_of
@@ -233,7 +234,7 @@ def attempt(judge: "Judge", rows: Sequence[Sample]) -> list[float] | None:
             for score in judge.score([row.prompt for row in rows], [row.response for row in rows])
         ]
     except Exception as error:  # whatever a judge may raise, its failure is counted
-        if isinstance(error, PosttrainError) and error.faults[0].what == "preempted":
+        if error is interruption.asked():
             raise
         log.warning("the judge failed: %s: %s", type(error).__name__, str(error)[:200])
         return None

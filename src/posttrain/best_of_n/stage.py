@@ -127,6 +127,7 @@ def run(
     for chunk in in_chunks(source.items, config.chunk, journal.scratch, "samples", fill):
         rows += chunk
         journal.progress(len(rows) // source.n, len(source.items), "prompt")
+        journal.pause()
     toll = toll_of(journal.scratch, rows, config.judge_characters)
     curve = curve_of(rows, source.n, config.resamples, config.seed, selectors)
     for k, *values in zip(curve.ks, *curve.methods.values(), strict=True):

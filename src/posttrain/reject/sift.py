@@ -75,6 +75,7 @@ def sift(
     judge: Judge | None,
     *,
     verifier: bool,
+    keep_truncated: bool = False,
 ) -> list[Sifted]:
     """Verify, drop, score the rest and select; one result per prompt."""
     sifted = []
@@ -86,7 +87,8 @@ def sift(
         candidates = [
             Candidate(d.text, right, None) for d, right in zip(drawn, correct, strict=True)
         ]
-        sifted.append(Sifted(prompt, [*drawn], candidates, first_fates(drawn, correct)))
+        ended = [d._replace(truncated=d.truncated and not keep_truncated) for d in drawn]
+        sifted.append(Sifted(prompt, [*drawn], candidates, first_fates(ended, correct)))
     if judge is not None:
         _score(sifted, judge)
     for one in sifted:

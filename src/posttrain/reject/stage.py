@@ -34,6 +34,7 @@ class RejectConfig(StageConfig):
     top_k: int = Field(0, ge=0, description="sample among the likeliest tokens; 0: among all")
     max_new_tokens: int = Field(256, ge=1, description="longer completions are cut and dropped")
     max_prompts: int = Field(0, ge=0, description="draw for so many random prompts; 0: for all")
+    keep_truncated: bool = Field(False, description="cut completions count too; for a rehearsal")
     verifier: bool = Field(True, description="drop completions whose final answer is wrong")
     selector: Annotated[Plugin, Family("posttrain.reject.selectors:SELECTORS")] = Field(
         Plugin(name="all_correct"), description="which of the remaining completions to keep"
@@ -50,7 +51,8 @@ class RejectConfig(StageConfig):
 class RejectReport(Report):
     """samples = kept + the sum of `dropped`; rates are of samples, `solved` of prompts.
 
-    `judge_panel` is the verdict on the judge, `none` without one.
+    `judge_panel` is the verdict on the judge, `none` without one; `judge_costs` counts what a judge
+    that writes was asked, since the stage last began.
     """
 
     prompts: int
@@ -66,6 +68,7 @@ class RejectReport(Report):
     judge_mean: float | None
     judge_mean_kept: float | None
     judge_panel: PanelWord = "none"
+    judge_costs: dict[str, float] = {}
 
 
 def run(
@@ -81,6 +84,7 @@ def run(
     from posttrain.engines import ENGINES, Sampling
     from posttrain.policies import load_policy
     from posttrain.reject.sift import chunks, draw, sift
+    from posttrain.reward_model.costs import spending
 
     selector = build(SELECTORS, config.selector, "reject.selector")
     make_engine = build(ENGINES, config.engine, "reject.engine")
@@ -108,12 +112,15 @@ def run(
     sifted: list[Sifted] = []
     for number, chunk in enumerate(chunks(rows, config.chunk)):
         drawn = draw(engine, chunk, sampling, config.seed, number, journal.scratch)
-        found = sift(chunk, drawn, selector, scorer, verifier=config.verifier)
+        strict = {"verifier": config.verifier, "keep_truncated": config.keep_truncated}
+        found = sift(chunk, drawn, selector, scorer, **strict)
         journal.log(number, **report(found).scalars())
         sifted += found
         journal.progress(len(sifted), len(rows), "prompt")
+        journal.pause()
     write_rows(demonstrations, kept_rows(sifted))
-    return report(sifted).model_copy(update={"judge_panel": panel_word(judge)})
+    of_judge = {"judge_panel": panel_word(judge), "judge_costs": spending(scorer)}
+    return report(sifted).model_copy(update=of_judge)
 
 
 def check_scorers(config: RejectConfig, *, judged: bool) -> None:

@@ -29,6 +29,12 @@ def parse_failures(costs: Mapping[str, int]) -> dict[str, float]:
     return {"unread_share": unread / costs["asked"]}
 
 
+def spending(judge: object) -> dict[str, float]:
+    """The counts of a judge since it was loaded, and the share of its answers that was no score."""
+    costs = costs_of(judge)
+    return {**costs, **parse_failures(costs)}
+
+
 def unanswered(kind: str, unscored: int) -> str | None:
     """Why a stored panel is not the last word: a server may have been away. Else None.
 

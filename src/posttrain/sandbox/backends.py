@@ -42,15 +42,18 @@ class View(NamedTuple):
 
 
 class Backend(NamedTuple):
-    """`command(view, disk bytes, spec pipe, status pipe)`; `walls`: whether it isolates at all."""
+    """`command(view, disk bytes, spec pipe, status pipe)`; `walls`: whether it isolates at all;
+    `shared`: namespaces are ours, so that the work folder is one of ours, and processes and files
+    are counted by looking."""
 
     name: str
     command: Callable[[View, int, int, int], list[str]]
     walls: bool = True
     user: Mapping[str, Any] = {}
+    shared: bool = False
 
 
-@functools.cache
+@functools.lru_cache(maxsize=64)
 def view(*programs: str) -> View:
     """The interpreter with its standard library, system libraries, and some programs."""
     python, prefix = os.path.realpath(sys.executable), os.path.realpath(sys.base_prefix)
@@ -100,6 +103,11 @@ def namespaces(_view: View, _disk: int, spec: int, status: int) -> list[str]:
     return python(str(CELL.parent), "enter", spec, status)
 
 
+def landlock(_view: View, _disk: int, spec: int, status: int) -> list[str]:
+    """No namespace, no privilege: Landlock (Linux 5.13) and a filter, put up by `cell.alone`."""
+    return python(str(CELL.parent), "alone", spec, status)
+
+
 def limits(_view: View, _disk: int, spec: int, status: int) -> list[str]:
     """No walls at all: limits and a wall clock. For machines that are themselves thrown away."""
     return python(str(CELL.parent), "stay", spec, status)
@@ -111,5 +119,6 @@ _user = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() ==
 BACKENDS: dict[str, Backend] = {
     "bubblewrap": Backend("bubblewrap", bubblewrap, user=_user),
     "namespaces": Backend("namespaces", namespaces),
-    "limits": Backend("limits", limits, walls=False),
+    "landlock": Backend("landlock", landlock, shared=True),
+    "limits": Backend("limits", limits, walls=False, shared=True),
 }

@@ -1,5 +1,6 @@
 """A tree of processes: who is in it, what memory it holds, and its end."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -32,6 +33,28 @@ def resident(pids: Iterable[int]) -> int:
             total += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * page
         except (FileNotFoundError, ProcessLookupError, IndexError):
             continue
+    return total
+
+
+def threads(pids: Iterable[int]) -> int:
+    """How many threads the processes have."""
+    total = 0
+    for pid in pids:
+        try:
+            total += len(os.listdir(f"/proc/{pid}/task"))
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return total
+
+
+def written(folder: str) -> int:
+    """Bytes that files below a folder take, a page at least for each."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                total += max(page, os.lstat(f"{place}/{name}").st_blocks * 512)
     return total
 
 

@@ -29,6 +29,7 @@ class Running(NamedTuple):
     process: subprocess.Popen[bytes]
     status: int
     outputs: tuple[int, ...]
+    folder: str = ""
 
 
 @contextlib.contextmanager
@@ -57,8 +58,10 @@ def started(
             "disk": limits.disk_mib * MIB,
             "inodes": INODES,
         }
-        if not backend.walls:
+        if backend.shared:
             spec["folder"] = stack.enter_context(tempfile.TemporaryDirectory(prefix="posttrain-"))
+            # It counts all that the user runs on the whole machine, other pods included.
+            del spec["rlimits"]["RLIMIT_NPROC"]
         spec_file = memory_file(stack, marshal.dumps(spec))
         input_file = memory_file(stack, stdin)
         ours, status = pipe(stack)
@@ -77,7 +80,8 @@ def started(
         for mine in (status, *(theirs for _, theirs in out)):
             os.close(mine)
         try:
-            yield Running(backend.name, process, ours, tuple(reads for reads, _ in out))
+            reads = tuple(reads for reads, _ in out)
+            yield Running(backend.name, process, ours, reads, spec.get("folder", ""))
         finally:
             processes.end(process)
 
@@ -132,7 +136,7 @@ def watch(running: Running, limits: Limits, beside: Sequence[Running] = ()) -> O
                 broken = "timeout"
             elif now - looked > LOOK_SECONDS:
                 looked = now
-                broken = "memory" if too_much((running, *beside), limits) else None
+                broken = exceeded((running, *beside), limits)
     processes.end(running.process)
     texts = [bytes(text[: limits.output_kib << 10]).decode(errors="replace") for text in
              taken.values()] or ["", ""]  # fmt: skip
@@ -140,12 +144,17 @@ def watch(running: Running, limits: Limits, beside: Sequence[Running] = ()) -> O
     return Outcome(status, code, texts[0], texts[1], time.monotonic() - begin)
 
 
-def too_much(trees: Sequence[Running], limits: Limits) -> bool:
-    """Whether one of the trees holds more memory than it may."""
-    return any(
-        processes.resident(processes.descendants(each.process.pid)) > limits.memory_mib * MIB
-        for each in trees
-    )
+def exceeded(trees: Sequence[Running], limits: Limits) -> Status | None:
+    """What to call it if one of the trees holds more than it may."""
+    for each in trees:
+        below = processes.descendants(each.process.pid)
+        if processes.resident(below) > limits.memory_mib * MIB:
+            return "memory"
+        if each.folder and processes.threads(below) > limits.processes:
+            return "killed"
+        if each.folder and processes.written(each.folder) > limits.disk_mib * MIB:
+            return "output"
+    return None
 
 
 def ending(running: Running, said: str, stderr: str) -> tuple[Status, int | None]:

@@ -16,8 +16,9 @@ from typing import Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from posttrain.sandbox import backend_of
+from posttrain.sandbox import backend_of, run_sandboxed
 from posttrain.sandbox.limits import Limits, Outcome
+from posttrain.sandbox.remote import Service
 from posttrain.sandbox.running import started, watch
 
 MOST_WORKERS = 8
@@ -70,7 +71,7 @@ class Verdict(NamedTuple):
 def examine(code: str, tests: CodeTests, *, allow_unsafe: bool = False) -> Verdict:
     """Run code against its tests. Raises ConfigError where no sandbox works."""
     if not tests.cases:
-        return by_names(tests.before + code, tests, allow_unsafe)
+        return by_names(code, tests, allow_unsafe)
     seconds = 0.0
     for case in tests.cases:
         verdict = by_output(tests.before + code, case, tests.limits(), allow_unsafe)
@@ -97,10 +98,7 @@ def cores() -> int:
 
 def by_output(code: str, case: Case, limits: Limits, allow_unsafe: bool) -> Verdict:
     """A program on one input. What it should print stays in our process."""
-    job = {"mode": "script", "code": code}
-    backend = backend_of(allow_unsafe=allow_unsafe)
-    with started(backend, job, limits, stdin=case.stdin.encode()) as running:
-        found = watch(running, limits)
+    found = run_sandboxed(code, stdin=case.stdin, limits=limits, allow_unsafe=allow_unsafe)
     if found.status != "ok":
         return Verdict(found.status, found.stderr[-500:], found.seconds)
     if lines(found.stdout) == lines(case.stdout):
@@ -116,6 +114,9 @@ def lines(text: str) -> list[str]:
 def by_names(code: str, tests: CodeTests, allow_unsafe: bool) -> Verdict:
     """Tests in one sandbox, the names they use in another, and two pipes between the two."""
     limits, backend = tests.limits(), backend_of(allow_unsafe=allow_unsafe)
+    if isinstance(backend, Service):
+        question = {"code": code, "tests": tests.model_dump()}
+        return backend.ask("/judge", question, Verdict, limits.seconds)
     asking = {"mode": "tests", **tests.model_dump(include={"tests", "before"})}
     asking["names"] = list(tests.names)
     with ExitStack() as stack:
@@ -126,7 +127,7 @@ def by_names(code: str, tests: CodeTests, allow_unsafe: bool) -> Verdict:
             answer = stack.enter_context(
                 started(
                     backend,
-                    {"mode": "answer", "code": code},
+                    {"mode": "answer", "code": tests.before + code},
                     limits,
                     pipes=ends[:2],
                     captured=False,

@@ -12,7 +12,7 @@ import os
 import resource
 import sys
 
-from . import calls, enter, kernel
+from . import alone, calls, enter, kernel
 
 TYPE_CHECKING = False  # `typing` itself takes as long to import as all of this
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ KILL = 9
 
 
 def main(ways: list[str]) -> None:
-    """`ways`: `enter` or `stay`, and the file descriptors of the spec and of the status."""
+    """`ways`: `enter`, `stay` or `alone`, then the file descriptors of spec and status."""
     how, spec_pipe, status = ways[0], int(ways[1]), int(ways[2])
     with open(spec_pipe, "rb") as file:
         spec = marshal.load(file)
@@ -31,10 +31,17 @@ def main(ways: list[str]) -> None:
     part = {"answer": "answering", "tests": "testing"}.get(spec["mode"])
     side = getattr(__import__(__package__, fromlist=[part]), part) if part else None
     try:
+        if how == "alone":
+            kernel.die_with_parent()
         (enter.enter if how == "enter" else watch)(spec, status)
+        if how == "alone":
+            kernel.die_with_parent()
     except OSError as error:
         os.write(status, f"fault {error}\n".encode())
         os._exit(1)
+    settle(spec)
+    if how == "alone":
+        alone.wall_in(spec["folder"], spec["paths"].values())
     run(spec, side)
 
 
@@ -43,7 +50,7 @@ def watch(spec: dict[str, Any], status: int) -> None:
     kernel.adopt_orphans()
     kernel.dumpable(False)
     kernel.drop_privileges()
-    calls.refuse()
+    calls.refuse(calls.REFUSED)
     child = os.fork()
     if child == 0:
         os.close(status)
@@ -75,16 +82,21 @@ def end_descendants() -> None:
             return
 
 
-def run(spec: dict[str, Any], side: Any) -> None:
-    """Take on the limits, write the files, and run the code in this very process."""
+def settle(spec: dict[str, Any]) -> None:
+    """Take on the limits, and write the files."""
     for name, value in spec["rlimits"].items():
         resource.setrlimit(getattr(resource, name), value)
     os.umask(0o077)
     os.chdir(spec.get("folder") or WORK)
+    os.environ["HOME"] = os.getcwd()
     for path, content in spec["files"].items():
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         with open(path, "wb") as file:
             file.write(content)
+
+
+def run(spec: dict[str, Any], side: Any) -> None:
+    """Run the code in this very process."""
     if spec["mode"] == "command":
         execute(spec["argv"])
     # `site` would have set these, and everything else that is installed.

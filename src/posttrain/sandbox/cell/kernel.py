@@ -17,10 +17,11 @@ _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41, "riscv64": 41, "ppc64le": 203, "s39
 _HERE, _AT_RECURSIVE = -100, 0x8000
 _CAPABILITIES_VERSION = 0x20080522
 
-_libc = ctypes.CDLL(None, use_errno=True)
+libc = ctypes.CDLL(None, use_errno=True)
 
 
-def _check(result: int, what: str) -> None:
+def check(result: int, what: str) -> None:
+    """Raise OSError with the kernel's reason for a result below zero."""
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")
@@ -28,14 +29,14 @@ def _check(result: int, what: str) -> None:
 
 def unshare(flags: int) -> None:
     """Leave namespaces for new ones."""
-    _check(_libc.unshare(flags), "unshare")
+    check(libc.unshare(flags), "unshare")
 
 
 def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = "") -> None:
     """mount(2)."""
     values = [value.encode() or None for value in (source, target, kind)]
-    done = _libc.mount(*values, ctypes.c_ulong(flags), data.encode() or None)
-    _check(done, f"mount {target}")
+    done = libc.mount(*values, ctypes.c_ulong(flags), data.encode() or None)
+    check(done, f"mount {target}")
 
 
 def read_only(path: str, *, recursive: bool = True) -> None:
@@ -43,8 +44,8 @@ def read_only(path: str, *, recursive: bool = True) -> None:
     attributes = (ctypes.c_uint64 * 4)(READ_ONLY_ATTRIBUTE | NOSUID_ATTRIBUTE, 0, 0, 0)
     flags = _AT_RECURSIVE if recursive else 0
     size = ctypes.c_size_t(ctypes.sizeof(attributes))
-    done = _libc.syscall(_MOUNT_SETATTR, _HERE, path.encode(), flags, attributes, size)
-    _check(done, f"mount_setattr {path}")
+    done = libc.syscall(_MOUNT_SETATTR, _HERE, path.encode(), flags, attributes, size)
+    check(done, f"mount_setattr {path}")
 
 
 def pivot_root(new: str, old: str) -> None:
@@ -52,31 +53,31 @@ def pivot_root(new: str, old: str) -> None:
     number = _PIVOT_ROOT.get(os.uname().machine)
     if number is None:
         raise OSError(f"pivot_root: no number known for {os.uname().machine}")
-    _check(_libc.syscall(number, new.encode(), old.encode()), "pivot_root")
+    check(libc.syscall(number, new.encode(), old.encode()), "pivot_root")
 
 
 def detach(path: str) -> None:
     """Take a mount point and all below it out of sight."""
-    _check(_libc.umount2(path.encode(), DETACH), f"umount {path}")
+    check(libc.umount2(path.encode(), DETACH), f"umount {path}")
 
 
 def die_with_parent() -> None:
     """Be killed when the process that forked this one is gone."""
-    _check(_libc.prctl(_DEATH_SIGNAL, 9, 0, 0, 0), "prctl")
+    check(libc.prctl(_DEATH_SIGNAL, 9, 0, 0, 0), "prctl")
 
 
 def adopt_orphans() -> None:
     """Become the parent of descendants whose parent is gone."""
-    _check(_libc.prctl(_SUBREAPER, 1, 0, 0, 0), "prctl")
+    check(libc.prctl(_SUBREAPER, 1, 0, 0, 0), "prctl")
 
 
 def dumpable(value: bool) -> None:
     """Whether processes of the same user may trace this one and read its memory."""
-    _check(_libc.prctl(_DUMPABLE, int(value), 0, 0, 0), "prctl")
+    check(libc.prctl(_DUMPABLE, int(value), 0, 0, 0), "prctl")
 
 
 def drop_privileges() -> None:
     """No capability now, and none by executing a file."""
-    _check(_libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0), "prctl")
+    check(libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0), "prctl")
     header = (ctypes.c_uint32 * 2)(_CAPABILITIES_VERSION, 0)
-    _check(_libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")
+    check(libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")
