@@ -1,6 +1,7 @@
 """Tracking: what a run folder holds arrives in a real MLflow store, once, and is never lost."""
 
 import json
+import shutil
 import time
 from pathlib import Path
 
@@ -8,7 +9,26 @@ import pytest
 
 from posttrain.artifacts import write_json
 from posttrain.journal import Journal
-from posttrain.tracking import Shipper, ship
+from posttrain.mlflow_client import prepare
+from posttrain.shipper import Shipper
+from posttrain.spool import unsent
+from posttrain.tracking import ship
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite file with MLflow's empty tables, which take seconds to make."""
+    file = tmp_path_factory.mktemp("tables") / "new" / "mlflow.db"
+    prepare(file)
+    assert sorted(path.name for path in file.parent.iterdir()) == ["mlflow.db", "mlflow.db.lock"]
+    return file
+
+
+@pytest.fixture(autouse=True)
+def database(tmp_path: Path, tables: Path) -> None:
+    """Each test has such a file."""
+    for name in ("mlflow.db", "other.db"):
+        shutil.copy(tables, tmp_path / name)
 
 
 def write_run(folder: Path, *, steps: int = 3) -> None:
@@ -78,8 +98,9 @@ def test_an_unreachable_server_loses_nothing(tmp_path: Path) -> None:
     write_run(run)
     told = ship(run, "http://127.0.0.1:9")
     assert "cannot be reached" in told
+    assert "\n" not in told
     assert f"posttrain track {run}" in told
-    assert ship(run, f"sqlite:///{tmp_path}/later.db").startswith("tracking: 1 tasks")
+    assert ship(run, f"sqlite:///{tmp_path}/mlflow.db").startswith("tracking: 1 tasks")
 
 
 def test_curves_of_a_running_task_are_sent_in_parts(tmp_path: Path) -> None:
@@ -95,7 +116,7 @@ def test_curves_of_a_running_task_are_sent_in_parts(tmp_path: Path) -> None:
     record.write_text(held)
     assert Shipper(run, uri).sync() == 1
     state = json.loads((run / "mlflow.json").read_text())
-    assert state["tasks"]["rl"]["sent"] == 3
+    assert state["tasks"]["rl"]["last"] == {"reward": 2}
 
 
 def test_a_deleted_database_gets_everything_again(tmp_path: Path) -> None:
@@ -115,3 +136,53 @@ def test_a_torn_state_starts_again(tmp_path: Path, torn: str) -> None:
     write_run(run)
     (run / "mlflow.json").write_text(torn)
     assert ship(run, f"sqlite:///{tmp_path}/mlflow.db").startswith("tracking: 1 tasks")
+
+
+def test_the_spool_gives_whole_lines_in_portions(tmp_path: Path) -> None:
+    curves = tmp_path / "curves.jsonl"
+    journal = Journal(tmp_path, scratch=tmp_path / "scratch")
+    for step in range(5):
+        journal.log(step, a=step, b=step)
+    whole = curves.stat().st_size
+    with curves.open("a") as file:
+        file.write('{"step": 5, "time": 1.0, "metr')
+    portions = list(unsent(curves, 0, {}, 4))
+    assert [len(portion.points) for portion in portions] == [4, 4, 2]
+    assert portions[-1].end == whole
+    assert list(unsent(curves, whole, {"a": 4, "b": 4}, 4)) == [([], whole)]
+
+
+def test_the_spool_leaves_out_what_a_resumed_stage_repeats(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, scratch=tmp_path / "scratch")
+    curves = tmp_path / "curves.jsonl"
+    journal.log(0, a=1.0)
+    journal.log(1, a=float("nan"))
+    sent = curves.stat().st_size
+    journal.log(0, a=1.0)
+    journal.log(1, a=float("nan"), b=1.0)
+    journal.log(1, a=2.0)
+    for start, last in ((sent, {"a": 1}), (0, {})):
+        points = [p for portion in unsent(curves, start, last, 100) for p in portion.points]
+        assert [(p.name, p.step, p.value) for p in points][-2:] == [("b", 1, 1.0), ("a", 1, 2.0)]
+        assert len(points) == (2 if start else 4)
+
+
+def test_a_task_that_began_again_gets_a_run_of_its_own(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    write_run(run, steps=2)
+    record = run / "stages" / "rl.json"
+    held = record.read_text()
+    record.unlink()
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    Shipper(run, uri).sync()
+    (run / "stages/rl/curves.jsonl").unlink()
+    Journal(run / "stages" / "rl", scratch=run / "scratch").log(0, reward=0.7)
+    record.write_text(held)
+    assert Shipper(run, uri).sync() == 1
+
+    from mlflow import MlflowClient
+
+    client = MlflowClient(uri)
+    found = client.search_runs(["1"], "tags.task = 'rl'", order_by=["attributes.start_time"])
+    assert [r.info.status for r in found] == ["KILLED", "FINISHED"]
+    assert [p.value for p in client.get_metric_history(found[1].info.run_id, "reward")] == [0.7]

@@ -7,10 +7,10 @@ them holds the model's lock.
 """
 
 import json
-import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict
 from posttrain.artifacts import read_manifest
 from posttrain.errors import ConfigError, Fault, TransientError
 from posttrain.lease import held, made
-from posttrain.tracking import QUIET
+from posttrain.mlflow_client import connect, experiment_id, explained
 
 CHAMPION = "champion"
 LAST_GOOD = "last_good"
@@ -60,32 +60,21 @@ class Version(NamedTuple):
 @contextmanager
 def reachable(uri: str) -> Iterator[None]:
     """Turn whatever MLflow and its stores raise into a `RegistryError`."""
-    from mlflow.exceptions import MlflowException
-    from sqlalchemy.exc import SQLAlchemyError
-
     try:
         yield
-    except (MlflowException, SQLAlchemyError, OSError) as error:
-        cause = str(error).split("\n")[0][:200]
-        raise RegistryError(
-            Fault("registry not reachable", uri, cause, "check the server, then run the gate again")
-        ) from error
+    except Exception as error:
+        if (told := explained(uri, error)) is None:
+            raise
+        raise RegistryError(replace(told.faults[0], what="registry not reachable")) from error
 
 
 class Registry:
     """One registered model at one MLflow URI; `client` is MLflow's."""
 
     def __init__(self, uri: str, model: str) -> None:
-        quiet = {**QUIET, "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false"}
-        for name, value in quiet.items():
-            os.environ.setdefault(name, value)
         self.uri, self.model = uri, model
         with reachable(uri):
-            from mlflow import MlflowClient
-
-            if uri.startswith("sqlite:///"):
-                _folder_of(uri).mkdir(parents=True, exist_ok=True)
-            self.client: Any = MlflowClient(tracking_uri=uri, registry_uri=uri)
+            self.client = connect(uri)
 
     def holder(self, alias: str) -> Version | None:
         """The version that an alias points to."""
@@ -227,16 +216,7 @@ class Registry:
 
     def experiment(self) -> str:
         """Where runs of the registry stand: policies that were registered, and nights."""
-        found = self.client.get_experiment_by_name(EXPERIMENT)
-        if found:
-            return str(found.experiment_id)
-        beside = self.uri.startswith("sqlite:///")
-        place = (_folder_of(self.uri) / "registry").resolve().as_uri() if beside else None
-        return str(self.client.create_experiment(EXPERIMENT, artifact_location=place))
-
-
-def _folder_of(uri: str) -> Path:
-    return Path(uri.removeprefix("sqlite:///")).parent
+        return experiment_id(self.client, self.uri, EXPERIMENT, "registry")
 
 
 def _read(found: Any) -> Version:

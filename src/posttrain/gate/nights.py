@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict
 
 from posttrain.records import content_id
 from posttrain.registry import Evidence, Registry, reachable
+from posttrain.shipper import BATCH, legal
 from posttrain.statistics import Interval, clustered_share
-from posttrain.tracking import BATCH, legal
 
 LAST = 60
 """Nights that are read back, the last ones."""
