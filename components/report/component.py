@@ -3,10 +3,10 @@
 from kfp import dsl
 from kfp.dsl import HTML, Artifact, Input, Metrics, Output
 
-from components.container import IMAGE
+from components.container import image_of
 
 
-@dsl.component(base_image=IMAGE, install_kfp_package=False)
+@dsl.component(base_image=image_of("report"), install_kfp_package=False)
 def report(
     page: Output[Artifact],
     metrics: Output[Metrics],
@@ -32,6 +32,7 @@ def report(
     recipe: str = "demo",
     seed: int = 0,
     overrides: str = "",
+    budget: float = 0.0,
 ):
     """Write what people look at: one HTML page and summary.json."""
     from posttrain.kubeflow import run_component, show
@@ -39,6 +40,6 @@ def report(
     data = [raw, prompts, demonstrations, preferences, evaluation]
     models = [base, sft, reward_model, reject, rejected_sft, rl]
     scores = [benchmark_base, benchmark_sft, benchmark_rejected_sft, benchmark_rl, best_of_n]
-    run = {"task": task, "recipe": recipe, "seed": seed, "overrides": overrides}
+    run = {"task": task, "recipe": recipe, "seed": seed, "overrides": overrides, "budget": budget}
     run_component("report", metrics, **run, inputs=[*data, *models, *scores, gate], page=page)
     show(page, "report.html", html)

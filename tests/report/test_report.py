@@ -133,14 +133,17 @@ def test_the_facts_survive_the_file(whole_run: list[Path], tmp_path: Path) -> No
 
 
 def test_times_come_with_the_records(whole_run: list[Path], tmp_path: Path) -> None:
-    page = report_on(whole_run, tmp_path, usd_per_hour=3.6)[1]
+    page = report_on(whole_run, tmp_path)[1]
     assert "min 0" not in html_of(page)
-    summary = finish(page, records_of(whole_run), tmp_path / "out", wall_seconds=300.0)
+    spent = {"accelerator_seconds": 50.0, "core_seconds": 10.0, "saved_seconds": 0.0, "money": 0.5}
+    records = [record | {"cost": spent} for record in records_of(whole_run)]
+    summary = finish(page, records, tmp_path / "out", wall_seconds=300.0)
     html = (tmp_path / "out/report.html").read_text(encoding="utf-8")
     assert Reader(html).open == []
     assert "5 min 00 s" in html
     assert "Minutes since the start" in html
-    assert "USD" in html
+    assert f"{0.5 * len(records):.4f}" in html
+    assert "A point of pass@1" in html
     written = json.loads((tmp_path / "out/summary.json").read_text())
     assert json.dumps(written, sort_keys=True) == json.dumps(summary, sort_keys=True)
     assert summary["wall_seconds"] == 300.0

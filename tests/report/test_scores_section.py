@@ -30,7 +30,7 @@ def facts(**report: Any) -> Facts:
     }
     nothing: dict[str, Any] = {name: {} for name in ("panel", "verdict", "tokens")}
     return Facts.model_validate(
-        {"title": "", "suite": "bbh", "usd_per_hour": 0.0, "artifacts": [made]}
+        {"title": "", "suite": "bbh", "artifacts": [made]}
         | {"scores": [TaskScore(policy="rl", score=score)], **empty, **nothing}
     )
 

@@ -110,7 +110,6 @@ class Facts(Fact):
 
     title: str
     suite: str
-    usd_per_hour: float
     artifacts: list[Artifact]
     curves: list[Curve]
     scores: list[TaskScore]

@@ -41,9 +41,7 @@ class Found(NamedTuple):
     manifest: Manifest
 
 
-def gather(
-    inputs: Sequence[Path], *, title: str, suite: str, examples: int, usd_per_hour: float, seed: int
-) -> Facts:
+def gather(inputs: Sequence[Path], *, title: str, suite: str, examples: int, seed: int) -> Facts:
     """Read every artifact folder. The order of `inputs` does not matter."""
     found = in_order([Found(folder, read_manifest(folder)) for folder in inputs])
     scores = {policy_of(f.manifest): f for f in found if f.manifest.record == SCORES}
@@ -63,7 +61,6 @@ def gather(
     return Facts(
         title=title,
         suite=suite,
-        usd_per_hour=usd_per_hour,
         artifacts=[artifact(f.manifest) for f in found],
         curves=curves_of(found),
         scores=table,

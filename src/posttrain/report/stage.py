@@ -28,7 +28,6 @@ class ReportConfig(StageConfig):
     title: str = Field("Post-training report", description="heading of the page")
     suite: str = Field("", description="suite of the ladder; empty: the one with the most items")
     examples: int = Field(8, ge=0, le=100, description="items shown side by side")
-    usd_per_hour: float = Field(0.0, ge=0, description="price of the machine; 0: no prices")
     times: bool = Field(
         False, description="seconds from the manifests; for clusters, where no launcher adds them"
     )
@@ -66,7 +65,6 @@ def run(
         title=config.title,
         suite=config.suite,
         examples=config.examples,
-        usd_per_hour=config.usd_per_hour,
         seed=config.seed,
     ).model_copy(update={"nights": past(config) or []})
     times = times_of_manifests(map(read_manifest, inputs)) if config.times else None

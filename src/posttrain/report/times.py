@@ -23,13 +23,14 @@ class StageRecord(BaseModel):
     ended: float
     seconds: float
     report: Mapping[str, Any] = {}
+    cost: Mapping[str, float] = {}
 
 
 class Span(Fact):
     """One task in time. `begin` counts from the run's start; `gap_seconds` passed before it while
     no task ran; `seconds` is work done in this run; `overhead_seconds` is the gap and what the
     task's process spent outside the work, `None` if unknown; `generation_seconds`: of the work,
-    what its report says went into generation."""
+    what its report says went into generation; `cost`: the account of all its attempts."""
 
     task: str
     stage: str
@@ -40,6 +41,7 @@ class Span(Fact):
     cached: bool
     reason: str
     generation_seconds: float | None = None
+    cost: dict[str, float] = {}
 
 
 class Times(Fact):
@@ -79,6 +81,7 @@ def times_of(records: Iterable[StageRecord], wall_seconds: float | None = None) 
                 cached=record.cached,
                 reason=record.reason,
                 generation_seconds=generation(record.report),
+                cost=dict(record.cost),
             )
         )
         free = max(free, record.ended)

@@ -15,7 +15,8 @@ from pathlib import Path
 from posttrain.arena.cells import Cell, cells, play, request, shared
 from posttrain.arena.config import Arena, read_arena
 from posttrain.artifacts import write_json
-from posttrain.cli import DEFAULT_STORE, Parser, tracking_uri
+from posttrain.cli import DEFAULT_STORE, tracking_uri
+from posttrain.command_line import Parser
 from posttrain.errors import ConfigError, Fault, PosttrainError
 
 

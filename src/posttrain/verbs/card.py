@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from posttrain.artifacts import ANY, In, verify
-from posttrain.cli import Parser
+from posttrain.command_line import Parser
 
 
 def main(argv: Sequence[str]) -> int:

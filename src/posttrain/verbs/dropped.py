@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from posttrain.cli import Parser
+from posttrain.command_line import Parser
 from posttrain.curate.ledger import KINDS
 from posttrain.errors import ConfigError, DataError, Fault, accepted
 from posttrain.lineage import shown

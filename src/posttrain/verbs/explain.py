@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from posttrain.cli import Parser
+from posttrain.command_line import Parser
 from posttrain.errors import DataError, Fault
 
 

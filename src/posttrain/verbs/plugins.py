@@ -4,7 +4,7 @@ import json
 import typing
 from collections.abc import Iterator, Sequence
 
-from posttrain.cli import Parser
+from posttrain.command_line import Parser
 from posttrain.config import family_of
 from posttrain.methods import load_method, method_names
 from posttrain.plugins import options_of

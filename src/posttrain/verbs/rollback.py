@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from posttrain.cli import Parser, tracking_uri
+from posttrain.cli import tracking_uri
+from posttrain.command_line import Parser
 
 
 def main(argv: Sequence[str]) -> int:

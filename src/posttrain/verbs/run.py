@@ -6,6 +6,8 @@ Run again after a kill or a change: what is finished and unchanged is not done a
 import argparse
 import contextlib
 import json
+import os
+import sys
 import time
 import uuid
 from collections.abc import Sequence
@@ -13,7 +15,11 @@ from pathlib import Path
 
 from posttrain.artifacts import write_json
 from posttrain.check import GRAPHS, problems, report
-from posttrain.cli import DEFAULT_STORE, Parser, layers_of, tracking_uri
+from posttrain.cli import DEFAULT_STORE, layers_of, tracking_uri
+from posttrain.command_line import Parser
+from posttrain.costs.meter import BUDGET, budget_of_the_run, checked_prices
+from posttrain.costs.prices import VARIABLE
+from posttrain.rehearsal import SUFFIX, rehearsal_overrides
 from posttrain.verbs.explain import records
 
 
@@ -26,13 +32,20 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--overrides", default="", help="JSON: sections laid over the recipe's")
     parser.add_argument("--graph", choices=sorted(GRAPHS), default="posttraining")
     parser.add_argument("--store", type=Path, default=Path(DEFAULT_STORE))
+    parser.add_argument("--budget", type=float, default=0.0, help="stop when it is spent [none]")
+    parser.add_argument("--prices", type=Path, help="YAML: what an hour costs [POSTTRAIN_PRICES]")
+    parser.add_argument("--rehearse", action="store_true", help="first run it with tiny settings")
+    parser.add_argument("--image", default="", help="each task in a container of it [a process]")
     parser.add_argument("--json", action="store_true", help="print summary.json at the end")
     given = parser.parse_args(list(argv))
     layers = layers_of(given.recipe, given.overrides)
     out = given.out or Path("runs") / Path(given.recipe).stem
     if not report(problems(layers, given.seed, given.graph, out, None)):
         return 2
+    hand_on(given.budget, given.prices)
     seed = given.seed if given.seed is not None else next((x.seed for x in layers if x.seed), 0)
+    if given.rehearse and (code := rehearse(given, out, seed)):
+        return code
     began = time.time()
     launch_record = {
         "id": uuid.uuid4().hex,
@@ -49,13 +62,44 @@ def main(argv: Sequence[str]) -> int:
     return code
 
 
+def hand_on(budget: float, prices: Path | None) -> None:
+    """Give the tasks' processes the budget and the prices that it is measured by."""
+    table = checked_prices(budget or budget_of_the_run(), prices)
+    if table:
+        os.environ[VARIABLE] = table.model_dump_json()
+    if budget:
+        os.environ[BUDGET] = str(budget)
+
+
+def rehearse(given: argparse.Namespace, out: Path, seed: int) -> int:
+    """Run the same graph with tiny settings in a folder beside; nothing of it goes to MLflow."""
+    from posttrain.launch import launch
+
+    overrides = rehearsal_overrides(given.recipe, given.overrides, GRAPHS[given.graph])
+    beside = out.with_name(out.name + SUFFIX)
+    began = time.monotonic()
+    store = given.store.absolute()
+    code = launch(given.recipe, beside, seed, overrides, store, given.graph, given.image)
+    word = "passed" if code == 0 else f"failed with exit code {code}"
+    print(f"rehearsal in {beside} {word} after {time.monotonic() - began:.0f}s", file=sys.stderr)
+    return code
+
+
 def launch_tracked(given: argparse.Namespace, out: Path, seed: int) -> int:
     """Run the graph while its metrics go to MLflow."""
     from posttrain.launch import launch
     from posttrain.tracking import live
 
     with live(out, tracking_uri()):
-        return launch(given.recipe, out, seed, given.overrides, given.store.absolute(), given.graph)
+        return launch(
+            given.recipe,
+            out,
+            seed,
+            given.overrides,
+            given.store.absolute(),
+            given.graph,
+            given.image,
+        )
 
 
 def conclude(out: Path, began: float, graph: str, *, as_json: bool) -> None:

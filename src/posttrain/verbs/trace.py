@@ -8,7 +8,8 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from posttrain.cli import DEFAULT_STORE, Parser
+from posttrain.cli import DEFAULT_STORE
+from posttrain.command_line import Parser
 from posttrain.lineage import shown
 from posttrain.lineage.asked import find
 from posttrain.lineage.folders import artifacts_in, own_id
