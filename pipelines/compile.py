@@ -1,4 +1,7 @@
-"""Write both forms of every graph to `compiled/`; the same code gives the same bytes."""
+"""Write both forms of every graph to `compiled/`; the same code gives the same bytes.
+
+For Argo these are what a cluster is given once: templates to start runs from, and the schedule.
+"""
 
 from pathlib import Path
 
@@ -17,8 +20,8 @@ def compile_all(folder: Path = COMPILED) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for pipeline, workflow in (
-        (posttraining, argo.workflow(posttraining)),
-        (curation, argo.workflow(curation)),
+        (posttraining, argo.workflow_template(posttraining)),
+        (curation, argo.workflow_template(curation)),
         (nightly_eval, argo.cron_workflow(nightly_eval, SCHEDULE, TIMEZONE)),
     ):
         name = pipeline.name.replace("-", "_")

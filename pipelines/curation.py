@@ -14,6 +14,8 @@ def curation(
     recipe: str = "demo",
     seed: int = 0,
     overrides: str = "",
+    data_revision: str = "",
+    budget: float = 0.0,
     parts: list = PARTS,
     cpu_nodes: dict = {},  # noqa: B006 - the form in which KFP reads a default
 ):
@@ -23,13 +25,15 @@ def curation(
         recipe: Named bundle of options that ships with posttrain, such as demo or real.
         seed: Seed of every random choice. Same seed, same artifacts.
         overrides: Options laid over the recipe, as JSON: {"curate": {"workers": 4}}.
+        data_revision: Digest of the raw rows, or its beginning; other rows are refused. Empty: any.
+        budget: What a run may cost, in units of the price table. 0: no limit.
         parts: The parts of the shards, as a JSON list: ["1/2", "2/2"].
         cpu_nodes: Node labels for all tasks, as JSON. {} is anywhere.
     """
-    run = {"recipe": recipe, "seed": seed, "overrides": overrides}
-    step = Steps(accelerator="", tolerations=[], pools={"cpu": Pool(cpu_nodes)}, **run)
+    run = {"recipe": recipe, "seed": seed, "overrides": overrides, "budget": budget}
+    step = Steps(pools={"cpu": Pool(cpu_nodes)}, **run)
 
-    rows = step("raw", "Raw rows")["rows"]
+    rows = step("raw", "Raw rows", revision=data_revision)["rows"]
     learned = step("curate_learn", "Rows to learn from", rows=rows)["evaluation"]
     with dsl.ParallelFor(parts, name="parts") as part:
         mapped = step("curate_map", "Judge a part", rows=rows, evaluation=learned, part=part)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from posttrain.cli import main, parse
+from posttrain.cli import main
+from posttrain.command_line import parse
 from posttrain.errors import ConfigError
 from posttrain.stages import STAGES, load_stage
 

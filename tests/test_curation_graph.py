@@ -9,9 +9,11 @@ import yaml
 
 from pipelines import argo
 from pipelines.curation import PARTS, curation
+from pipelines.steps import STORE_PATH
 from posttrain.artifacts import read_manifest
 from posttrain.check import GRAPHS
-from posttrain.cli import main, parse
+from posttrain.cli import main
+from posttrain.command_line import parse
 from posttrain.kubeflow import command
 from posttrain.stages import load_stage
 
@@ -74,7 +76,7 @@ def test_argo_goes_over_the_parts_and_gathers_them_in_the_store() -> None:
     assert [each.option_part for each in mapped] == parts
     _, reduced = parse(filled(templates["curate-reduce"]["container"]["args"], spec))
     assert reduced.finished == [each.finished for each in mapped]
-    assert str(reduced.finished[0]).startswith(argo.STORE_PATH)
+    assert str(reduced.finished[0]).startswith(STORE_PATH)
 
 
 def filled(line: list[str], spec: dict[str, Any]) -> list[str]:

@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from posttrain.artifacts import read_manifest, read_rows
-from posttrain.cli import layers_of, parse
+from posttrain.cli import layers_of
+from posttrain.command_line import parse
 from posttrain.config import resolve
 from posttrain.records import Demonstration, Preference, Prompt, RawRow
 from posttrain.stages import TASKS, load_stage

@@ -12,11 +12,12 @@ import yaml
 from kfp import dsl
 
 from pipelines import argo
+from pipelines.graphs import graph_of, sources
 from pipelines.nightly_eval import SCHEDULE, TIMEZONE, nightly_eval
 from pipelines.posttraining import posttraining
 from pipelines.steps import GATHERED, POOLS, UI_TYPES, component_of
 from posttrain.check import GRAPHS
-from posttrain.cli import parse
+from posttrain.command_line import parse
 from posttrain.kubeflow import command
 from posttrain.stages import STAGES, TASKS, load_stage
 
@@ -116,9 +117,9 @@ def kfp_edges(pipeline: Any) -> dict[str, dict[str, str]]:
     return {
         task(name): {
             port: f"{task(source['producerTask'])}.{source['outputArtifactKey']}"
-            for port, source in argo.sources(spec).items()
+            for port, source in sources(spec).items()
         }
-        for name, spec in argo.graph_of(pipeline).tasks.items()
+        for name, spec in graph_of(pipeline).tasks.items()
     }
 
 
@@ -255,17 +256,6 @@ def test_a_component_reaches_the_command_line(
     assert "unknown recipe `absent`" in capsys.readouterr().err
 
 
-def test_base_model_reaches_the_stage_on_both(tmp_path: Path) -> None:
-    (line,) = [x for x in argo_commands("posttraining") if x[0] == "base"]
-    assert line[line.index("--model") + 1] == ""
-    given = {"task": "base", "recipe": "demo", "seed": 0, "overrides": ""}
-    line = command("base", **given, policy=str(tmp_path), model="org/model")
-    assert parse(line)[1].option_model == "org/model"
-    assert not hasattr(
-        parse(command("base", **given, policy=str(tmp_path), model=""))[1], "option_model"
-    )
-
-
 def data_of(paths: list[str]) -> list[str]:
     """The data among the dependencies or outputs of a DVC stage; the rest is code."""
     return [path for path in paths if path.startswith("data/")]
@@ -293,10 +283,3 @@ def test_dvc_has_the_edges_of_the_graph() -> None:
     for name in EDGES.keys() & stages.keys():
         read = {writer[path] for path in data_of(stages[name]["deps"])}
         assert read == {edge.split(".")[0] for edge in EDGES[name].values()}
-
-
-def test_run_parameters_are_documented() -> None:
-    for pipeline in PIPELINES.values():
-        inputs = pipeline.pipeline_spec.root.input_definitions.parameters
-        assert {"recipe", "seed", "overrides", "base_model", "accelerator"} <= set(inputs)
-        assert [name for name, given in inputs.items() if not given.description] == []

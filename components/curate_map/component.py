@@ -3,10 +3,10 @@
 from kfp import dsl
 from kfp.dsl import Artifact, Dataset, Input, Metrics, Output
 
-from components.container import IMAGE
+from components.container import image_of
 
 
-@dsl.component(base_image=IMAGE, install_kfp_package=False)
+@dsl.component(base_image=image_of("curate_map"), install_kfp_package=False)
 def curate_map(
     rows: Input[Dataset],
     evaluation: Input[Dataset],
@@ -17,10 +17,11 @@ def curate_map(
     recipe: str = "demo",
     seed: int = 0,
     overrides: str = "",
+    budget: float = 0.0,
 ):
     """Judge one part of the shards."""
     from posttrain.kubeflow import run_component
 
-    run = {"task": task, "recipe": recipe, "seed": seed, "overrides": overrides}
+    run = {"task": task, "recipe": recipe, "seed": seed, "overrides": overrides, "budget": budget}
     given = {"rows": rows, "evaluation": evaluation, "finished": finished, "part": part}
     run_component("curate_map", metrics, **run, **given)

@@ -3,10 +3,10 @@
 from kfp import dsl
 from kfp.dsl import Metrics, Model, Output
 
-from components.container import IMAGE
+from components.container import image_of
 
 
-@dsl.component(base_image=IMAGE, install_kfp_package=False)
+@dsl.component(base_image=image_of("judge"), install_kfp_package=False)
 def judge(
     judge: Output[Model],
     metrics: Output[Metrics],
@@ -15,9 +15,10 @@ def judge(
     recipe: str = "demo",
     seed: int = 0,
     overrides: str = "",
+    budget: float = 0.0,
 ):
     """Bring in a judge that was trained and tested before."""
     from posttrain.kubeflow import run_component
 
-    run = {"task": task, "recipe": recipe, "seed": seed, "overrides": overrides}
+    run = {"task": task, "recipe": recipe, "seed": seed, "overrides": overrides, "budget": budget}
     run_component("judge", metrics, **run, judge=judge, folder=folder)

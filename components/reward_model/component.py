@@ -3,10 +3,10 @@
 from kfp import dsl
 from kfp.dsl import ClassificationMetrics, Dataset, Input, Metrics, Model, Output
 
-from components.container import IMAGE
+from components.container import image_of
 
 
-@dsl.component(base_image=IMAGE, install_kfp_package=False)
+@dsl.component(base_image=image_of("reward_model"), install_kfp_package=False)
 def reward_model(
     policy: Input[Model],
     preferences: Input[Dataset],
@@ -17,11 +17,12 @@ def reward_model(
     recipe: str = "demo",
     seed: int = 0,
     overrides: str = "",
+    budget: float = 0.0,
 ):
     """Train a judge on preferences and test it before anybody may use it."""
     from posttrain.kubeflow import run_component, show_pairs
 
-    run = {"task": task, "recipe": recipe, "seed": seed, "overrides": overrides}
+    run = {"task": task, "recipe": recipe, "seed": seed, "overrides": overrides, "budget": budget}
     report = run_component(
         "reward_model", metrics, **run, policy=policy, preferences=preferences, judge=judge
     )

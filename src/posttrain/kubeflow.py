@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from posttrain.artifacts import write_json
+from posttrain.attempts import Ledger
 from posttrain.cli import main
 
 FAILURE = "failure.json"
@@ -43,11 +44,18 @@ Given = Artifact | str | Sequence[Artifact | None] | None
 
 
 def command(
-    stage: str, *, task: str, recipe: str, seed: int | str, overrides: str, **given: Given
+    stage: str,
+    *,
+    task: str,
+    recipe: str,
+    seed: int | str,
+    overrides: str,
+    budget: float | str = 0.0,
+    **given: Given,
 ) -> list[str]:
     """The command line of a task. Of the ports and options, those not given are left out."""
     argv = [stage, "--task", task, "--recipe", recipe, "--seed", str(seed)]
-    argv += ["--overrides", overrides]
+    argv += ["--overrides", overrides, "--run-budget", str(budget)]
     for name, value in given.items():
         several: Sequence[Any] = value if isinstance(value, list | tuple) else [value]
         values = [v if isinstance(v, str) else str(v.path) for v in several if v]
@@ -63,15 +71,31 @@ def run_component(
     recipe: str,
     seed: int,
     overrides: str,
+    budget: float = 0.0,
     **given: Given,
 ) -> dict[str, Any]:
     """Run a stage through the command line and return its report.
 
     Exits with the stage's own code when it fails (2 configuration, 3 data, 75 transient).
     """
-    argv = command(stage, task=task, recipe=recipe, seed=int(seed), overrides=overrides, **given)
+    argv = command(
+        stage,
+        task=task,
+        recipe=recipe,
+        seed=int(seed),
+        overrides=overrides,
+        budget=budget,
+        **given,
+    )
     argv += ["--metrics", metrics.path]
-    code = run_logged(task, argv) if "POSTTRAIN_LOGS" in os.environ else main(argv + shared_run())
+    if "POSTTRAIN_LOGS" in os.environ:
+        code = run_logged(task, argv)
+    elif folder := shared_run():
+        options = {key: value for key, value in given.items() if value and isinstance(value, str)}
+        ledger = Ledger(folder, task, options)
+        code = ledger.attempt(lambda: main([*argv, "--run-folder", str(folder)]))
+    else:
+        code = main(argv)
     if code:
         raise SystemExit(code)
     report: dict[str, Any] = json.loads(Path(metrics.path).read_text(encoding="utf-8"))
@@ -80,10 +104,10 @@ def run_component(
     return report
 
 
-def shared_run() -> list[str]:
+def shared_run() -> Path | None:
     """In a cluster, the run's records stand beside the store that all its pods share."""
     run, store = os.environ.get("POSTTRAIN_RUN_ID"), os.environ.get("POSTTRAIN_STORE")
-    return ["--run-folder", str(Path(store).parent / "runs" / run)] if run and store else []
+    return Path(store).parent / "runs" / run if run and store else None
 
 
 def run_logged(task: str, argv: list[str]) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
-from posttrain.artifacts import Out, file_digest, write_rows
+from posttrain.artifacts import Out, content_files, digest_of, file_digest, write_rows
 from posttrain.config import Family, Field, Plugin, Report, StageConfig
 from posttrain.errors import DataError, Fault
 from posttrain.journal import Journal
@@ -26,6 +26,10 @@ class RawConfig(StageConfig):
         [Plugin(name="procedural")],
         min_length=1,
         description="sources of rows, read in this order",
+    )
+    revision: str = Field(
+        "",
+        description="digest of the rows that are wanted, or its beginning; others are refused",
     )
 
 
@@ -82,7 +86,18 @@ def run(config: RawConfig, *, rows: Annotated[Path, Out(RawRow)], journal: Journ
         why = f"the sources {', '.join(plugin.name for plugin in config.sources)} gave none"
         raise DataError(Fault("no rows", "raw.sources", why, "ask for more than 0 rows"))
     (rows / FILES_READ).write_text(_digests(config), encoding="utf-8")
+    if config.revision:
+        check_revision(rows, config.revision)
     return tally.report()
+
+
+def check_revision(rows: Path, wanted: str) -> None:
+    """Raise DataError unless the digest of the rows begins as wanted."""
+    digest = digest_of(content_files(rows))
+    if not digest.startswith(wanted):
+        why = f"`{wanted}` is wanted, and the sources gave rows with the digest {digest}"
+        mend = "bring back the files or the hub commits of that revision, or ask for this one"
+        raise DataError(Fault("data of another revision", "raw.revision", why, mend))
 
 
 def still_holds(outputs: Mapping[str, Path], config: RawConfig) -> str | None:
