@@ -135,22 +135,28 @@ def command(raw: Path, folder: Path) -> list[str]:
 @pytest.mark.slow
 def test_ten_kills_change_nothing(raw: Path, undisturbed: dict[str, str], tmp_path: Path) -> None:
     rng = random.Random(0)
-    began = time.monotonic()
-    subprocess.run(command(raw, tmp_path / "timed"), check=True, capture_output=True)
-    seconds = time.monotonic() - began
+    shards = len(cut(raw / "rows.jsonl", 9000))
     left: list[int] = []
     for trial in range(10):
         folder = tmp_path / str(trial)
         argv = command(raw, folder)
         child = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(rng.uniform(0.3, 0.95) * seconds)
+        # Moments by what is done, not by the clock: another test may slow this one down.
+        moment = rng.randrange(shards)
+        while child.poll() is None and finished(folder) < moment:
+            time.sleep(0.002)
+        time.sleep(rng.uniform(0.0, 0.02))
         child.send_signal(signal.SIGKILL)
         child.wait()
-        left.append(len([*folder.glob("store/work/*/scratch/shards/0*")]))
+        left.append(finished(folder))
         subprocess.run(argv, check=True, capture_output=True)
         assert digests(folder) == undisturbed
-    # Some of the kills fell between the first shard and the last.
-    assert any(0 < count < len(cut(raw / "rows.jsonl", 9000)) for count in left), left
+    assert any(0 < count < shards for count in left), left
+
+
+def finished(folder: Path) -> int:
+    """How many shards a stage at work has finished."""
+    return len([*folder.glob("store/work/*/scratch/shards/0*")])
 
 
 def test_a_full_disk_is_told_and_finished_shards_stay(
