@@ -7,7 +7,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export OMP_WAIT_POLICY ?= passive
 export GOMP_SPINCOUNT ?= 1000
 
-.PHONY: help demo test check compile data imports base docs arena arena-smoke vllm mlflow bench clean
+.PHONY: help demo test check crash compile data imports base docs lock images arena arena-smoke vllm mlflow bench clean
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
@@ -25,6 +25,9 @@ test: $(BIN)/.ready ## run the tests
 check: $(BIN)/.ready ## ruff, mypy --strict, the taste test
 	@ruff check . && ruff format --check . && mypy && python -m pytest -q tests/test_taste.py
 
+crash: $(BIN)/.ready ## kill stages at some 300 points and run them again (seven minutes)
+	@OMP_NUM_THREADS=1 python -m tests.crash.matrix --every 3
+
 compile: $(BIN)/.ready ## write the Kubeflow and Argo graphs into pipelines/compiled
 	@python -m pipelines.compile
 
@@ -40,6 +43,12 @@ base: $(BIN)/.ready ## pretrain the embedded base model again (a quarter of an h
 
 docs: $(BIN)/.ready ## write the generated pages of docs/
 	@posttrain plugins > docs/plugins.md
+
+lock: $(BIN)/.ready ## write the locks of the images, with hashes, from requirements.lock
+	@sh scripts/lock.sh
+
+images: ## build the images (IMAGE_TARGETS="eval train rollout mlflow")
+	@sh scripts/images.sh
 
 arena: $(BIN)/.ready ## compare the methods of rl under one budget (an hour on two cores)
 	@posttrain arena pipelines/arenas/methods.yaml --out runs/arena

@@ -1,8 +1,11 @@
-"""Fixtures shared by the stage tests: a tiny real policy, a journal, and sealed folders."""
+"""Fixtures shared by tests: a tiny real policy, a journal, sealed folders, and an image of ours."""
 
 import os
+import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("OMP_NUM_THREADS", "2")
@@ -12,12 +15,15 @@ import pytest
 from hypothesis import settings
 
 from posttrain.artifacts import Manifest, content_files, digest_of, write_json, write_manifest
+from posttrain.disk import locked
 from posttrain.journal import Journal
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
 
-EMBEDDED = Path(__file__).parents[1] / "src/posttrain/base/tiny"
+ROOT = Path(__file__).parents[1]
+EMBEDDED = ROOT / "src/posttrain/base/tiny"
+IMAGES = "localhost/posttrain-tests"
 
 
 @pytest.fixture
@@ -121,3 +127,43 @@ def judge(
     write_json(folder / PANEL, panel.model_dump(mode="json"))
     seal(folder, "judge")
     return folder
+
+
+@pytest.fixture(scope="session")
+def docker_engine() -> Any:
+    """A client of the Docker engine that `DOCKER_HOST` names; its command is here too."""
+    docker = pytest.importorskip("docker")
+    if not shutil.which("docker"):
+        pytest.skip("no docker command")
+    try:
+        return docker.from_env()
+    except docker.errors.DockerException as error:
+        pytest.skip(f"no Docker engine: {error}; scripts/engines.sh start FOLDER")
+
+
+@pytest.fixture(scope="session")
+def image(docker_engine: Any, tmp_path_factory: pytest.TempPathFactory, testrun_uid: str) -> str:
+    """The image for training: POSTTRAIN_TEST_IMAGE, or built from the checkout, once for all."""
+    if named := os.environ.get("POSTTRAIN_TEST_IMAGE"):
+        docker_engine.images.get(named)
+        return named
+    built = tmp_path_factory.getbasetemp().parent / f"image-{testrun_uid}"
+    with locked(built.with_name("image.lock")):
+        if not built.exists():
+            build_image()
+            built.touch()
+    return f"{IMAGES}:train"
+
+
+def build_image() -> None:
+    """Build the image for training; skip where there is nothing to build it with."""
+    base = os.environ.get("BASE_IMAGE", "localhost/python:3.11-slim")
+    known = ["buildah", "inspect", "--type", "image", base]
+    if not shutil.which("buildah") or subprocess.run(known, capture_output=True).returncode:
+        pytest.skip(f"no buildah, or no base image {base} in it: scripts/engines.sh base")
+    given = {"BASE_IMAGE": base, "IMAGE_TARGETS": "train", "IMAGE_PREFIX": IMAGES}
+    command = ["sh", "scripts/images.sh"]
+    environment = {**os.environ, **given}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "sha256:" in done.stdout

@@ -1,4 +1,5 @@
-"""Run the KFP graph on this machine through `kfp.local`: the same tasks, one process each.
+"""Run the KFP graph on this machine through `kfp.local`: the same tasks, one process or, with an
+image, one container each.
 
 What KFP prints goes to `kfp.log` of the run folder, what a task prints to `logs/TASK.log`;
 a person sees one line a task, and on a terminal the newest line of the one at work.
@@ -13,10 +14,11 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+from posttrain.containers import registry_folders, shut_in
 from posttrain.errors import ConfigError, Fault, accepted
 from posttrain.execution import summary_line
 
@@ -32,8 +34,11 @@ def launch(
     overrides: str,
     store: Path,
     pipeline: str = "posttraining",
+    image: str = "",
 ) -> int:
     """Run every task of a graph; return 0, or the exit code of the task that failed.
+
+    With an image each task is a container of it, shut in as `posttrain.containers` says.
 
     Inputs and outputs of the run live under `run_folder/kfp`, which each launch empties first:
     the store keeps what is worth keeping.
@@ -52,9 +57,31 @@ def launch(
         "OMP_WAIT_POLICY": "passive",
     }
     arguments = {"recipe": recipe, "seed": seed, "overrides": overrides}
-    with environment(settings), shown(run_folder, sys.stdout):
-        error = run_quietly(graph, arguments, run_folder)
+    shared = [store.absolute(), *(registry_folders(recipe, overrides, pipeline) if image else ())]
+    began = time.time()
+    with (
+        environment(settings),
+        runner_of(image, run_folder, shared, settings) as runner,
+        shown(run_folder, sys.stdout),
+    ):
+        error = run_quietly(graph, arguments, run_folder, runner, image)
+        # KFP takes a container that is gone before it asks for the exit code for a success.
+        error = error or unfinished(run_folder, began)
     return told(error, run_folder) if error else 0
+
+
+@contextlib.contextmanager
+def runner_of(
+    image: str, run_folder: Path, shared: Sequence[Path], settings: Mapping[str, str]
+) -> Iterator[Any]:
+    """KFP's runner: processes of this environment, or containers of an image."""
+    from kfp import local
+
+    if not image:
+        yield local.SubprocessRunner(use_venv=False)
+        return
+    with shut_in(image, run_folder, shared, settings) as runner:
+        yield runner
 
 
 def graph_named(pipeline: str) -> Any:
@@ -76,7 +103,9 @@ def graph_named(pipeline: str) -> Any:
     )
 
 
-def run_quietly(graph: Any, arguments: Mapping[str, Any], run_folder: Path) -> str:
+def run_quietly(
+    graph: Any, arguments: Mapping[str, Any], run_folder: Path, runner: Any, image: str
+) -> str:
     """Run the graph with KFP's own output in `kfp.log`; return what failed, or nothing.
 
     No retries here: a person sees the failure, and running again continues where it stopped.
@@ -87,6 +116,8 @@ def run_quietly(graph: Any, arguments: Mapping[str, Any], run_folder: Path) -> s
     for dag in (spec.root.dag, *(each.dag for each in spec.components.values())):
         for task in dag.tasks.values():
             task.retry_policy.max_retry_count = 0
+    for executor in spec.deployment_spec["executors"].values() if image else ():
+        executor["container"]["image"] = image
     with (
         (run_folder / "kfp.log").open("w", encoding="utf-8") as log,
         contextlib.redirect_stdout(log),
@@ -94,7 +125,7 @@ def run_quietly(graph: Any, arguments: Mapping[str, Any], run_folder: Path) -> s
     ):
         warnings.filterwarnings("ignore", module=r"kfp\.local")
         local.init(
-            runner=local.SubprocessRunner(use_venv=False),
+            runner=runner,
             pipeline_root=str(run_folder / "kfp"),
             workspace_root=str(run_folder / "kfp" / "workspace"),
             raise_on_error=True,
@@ -105,6 +136,13 @@ def run_quietly(graph: Any, arguments: Mapping[str, Any], run_folder: Path) -> s
         except RuntimeError as error:
             return str(error)
     return ""
+
+
+def unfinished(run_folder: Path, began: float) -> str:
+    """Which tasks have begun to log and left no record, or nothing."""
+    done = {record["task"] for record in new_records(run_folder / "stages", began, set())}
+    begun = {path.stem for path in (run_folder / "logs").glob("*.log")}
+    return ", ".join(f"{task} left no record" for task in sorted(begun - done))
 
 
 @contextlib.contextmanager

@@ -101,7 +101,7 @@ def explained(uri: str, error: Exception) -> PosttrainError | None:
     user, else `TransientError`. None: it is none of these."""
     from mlflow.exceptions import MlflowException
 
-    # A pod has MLflow's client alone, without SQLAlchemy: then none of its errors can be here.
+    # Not imported, so none of its errors can be here: it takes half a second.
     stores = getattr(sys.modules.get("sqlalchemy.exc"), "SQLAlchemyError", MlflowException)
     if not isinstance(error, (MlflowException, OSError, stores)):
         return None
