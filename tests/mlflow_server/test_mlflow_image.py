@@ -36,7 +36,7 @@ def address(postgres: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     """The address of a server in a container, and of its database."""
     command = engine()
     if subprocess.run([*command, "image", "inspect", IMAGE], capture_output=True).returncode:
-        pytest.skip(f"no image {IMAGE}: buildah bud -t {IMAGE} mlflow")
+        pytest.skip(f"no image {IMAGE}: make images IMAGE_TARGETS=mlflow")
     database = postgres("contained")
     files = tmp_path_factory.mktemp("files")
     files.chmod(0o777)  # the container's user is another one
