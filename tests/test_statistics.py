@@ -1,6 +1,9 @@
 """Estimators against hand-worked numbers, brute force and seeded simulations."""
 
 import itertools
+import os
+import subprocess
+import sys
 import time
 from collections import Counter
 from math import comb, isclose, sqrt
@@ -231,3 +234,23 @@ def test_4096_samples_take_well_under_a_second() -> None:
     )
     bootstrap_intervals(values, 2000, generator(0, "bootstrap"))
     assert time.perf_counter() - started < 1.5
+
+
+@pytest.mark.parametrize("processor", ["Nehalem", "Haswell"])
+def test_intervals_are_the_same_bits_on_every_processor(processor: str) -> None:
+    """OpenBLAS takes another kernel, and rounds otherwise, for each kind of processor."""
+    script = (
+        "import numpy as np; from posttrain.statistics import bootstrap_intervals, judge_at_k\n"
+        "rng = np.random.default_rng(0)\n"
+        "found = bootstrap_intervals(rng.random((601, 5)), 200, rng)\n"
+        "print([tuple(map(float.hex, interval)) for interval in found])\n"
+        "score = rng.integers(0, 3, (97, 8)).astype(float)\n"
+        "print(judge_at_k(rng.random((97, 8)), score, [1, 2, 4, 8]).tobytes().hex())\n"
+    )
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", script], env=environment, capture_output=True, check=True
+        ).stdout
+        for environment in ({**os.environ, "OPENBLAS_CORETYPE": processor}, dict(os.environ))
+    ]
+    assert said[0] == said[1]

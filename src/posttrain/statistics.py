@@ -78,6 +78,11 @@ def clustered_share(share_I: Array) -> Interval:
     return Interval(mean, *wilson(mean, effective), stderr)
 
 
+def product(left_AB: Array, right_BC: Array) -> Array:
+    """The matrix product [A, C], the same bits on every processor: BLAS promises no such thing."""
+    return np.asarray(np.einsum("ab,cb->ac", left_AB, np.ascontiguousarray(right_BC.T)))
+
+
 def bootstrap_means(values_IM: Array, resamples: int, rng: np.random.Generator) -> Array:
     """Means [R, M] of `resamples` draws of I items with replacement; a row stays together."""
     n = len(values_IM)
@@ -87,7 +92,7 @@ def bootstrap_means(values_IM: Array, resamples: int, rng: np.random.Generator) 
         size = min(step, resamples - start)
         drawn = rng.integers(0, n, (size, n)) + n * np.arange(size)[:, None]
         weight_RI = np.bincount(drawn.ravel(), minlength=size * n).reshape(size, n)
-        means[start : start + size] = weight_RI @ values_IM / n
+        means[start : start + size] = product(weight_RI.astype(float), values_IM) / n
     return means
 
 
@@ -177,7 +182,7 @@ def judge_at_k(correct_IN: Array, score_IN: Array, ks: Sequence[int]) -> Array:
     tie = np.cumsum(new_IN.ravel()) - 1
     shared = np.bincount(tie, correct_IN.ravel()) / np.bincount(tie)
     lead_NK = np.array([[comb(n - 1 - r, k - 1) / comb(n, k) for k in ks] for r in range(n)])
-    return np.asarray(shared[tie].reshape(score_IN.shape) @ lead_NK)
+    return product(shared[tie].reshape(score_IN.shape), lead_NK)
 
 
 def majority_at_k(
